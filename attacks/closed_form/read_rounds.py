@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float, Int
 
-from attacks.closed_form.clipping.common_bound import within_bound
+from attacks.closed_form.clipping.common_bound import bound_of, within_bound
 from attacks.closed_form.common_numbers import Learned, reading_of
 from attacks.closed_form.fit.credible import without_multiples
 from attacks.closed_form.gaps.gaps import reading_with_gaps
@@ -73,7 +73,10 @@ def _best(manifest: Manifest, uploads: Uploads, learned: Learned, max_misfit: fl
         if learned.shown:
             found = without_multiples(found, np.array(manifest.rating_levels))
         own = factors_of(rows, found)
-        found = within_bound(found, rows, learned.bound, np.array(manifest.rating_levels))
+        levels = np.array(manifest.rating_levels)
+        # who is read with a known scale alone was not asked before
+        bound = min(learned.bound, bound_of([(found, rows)], levels))
+        found = within_bound(found, rows, bound, levels)
         if best is None:
             best, factors = found, own
         else:
