@@ -123,7 +123,8 @@ def _sent(view: View) -> _Sent:
             at = broadcast.positions(np.zeros(here.size, int), index[here])
             factors[here], known[here] = broadcast.factors[at], at >= 0
     starts = np.flatnonzero(np.r_[True, (np.diff(sender) != 0) | (np.diff(round_) != 0)][: sender.size])
-    parts = (slice(*ends) for ends in zip(starts.tolist(), [*starts[1:].tolist(), sender.size], strict=True))
+    ends = np.r_[starts, sender.size][1:]
+    parts = (slice(*both) for both in zip(starts.tolist(), ends.tolist(), strict=True))
     return _Sent(messages, tuple(part for part in parts if known[part].all()), factors)
 
 

@@ -129,7 +129,7 @@ def procedure(folder: Path, times: int) -> Procedure[str, Counted, str]:
 
 REACHED = {
     "audit": (GRIDS["audit"], 2),
-    "predict": (GRIDS["predict"], 4),
+    "predict": ("predict --method mf --method hdpmf --factors 2 --epochs 2 --runs 2", 4),
     "predict pdmfrec": (GRIDS["predict pdmfrec"], 4),
     "predict dpmf-yang": ("predict --victim dpmf-yang --method dmf --factors 2,3 --epochs 2 --runs 3", 6),
     "claims": (GRIDS["claims"], 2),
