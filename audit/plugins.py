@@ -23,7 +23,7 @@ from uuid import uuid4
 
 from attacks.base import Attack
 from audit.shell.debugging import HINT
-from victims.common.errors import InputError
+from victims.common.errors import InputError, words_of
 from victims.protocols.base import Defense, Victim
 
 INTERFACES: dict[str, Any] = {"victims": Victim, "defenses": Defense, "attacks": Attack}
@@ -139,7 +139,7 @@ def said(error: BaseException) -> str:
     str
         Its class, and up to 300 characters of its words.
     """
-    words = " ".join(str(error).split())[:300]
+    words = " ".join(words_of(error).split())[:300]
     return f"{type(error).__name__}: {words}" if words else type(error).__name__
 
 

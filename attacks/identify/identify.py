@@ -7,7 +7,7 @@
    pairs of labels (``attacks.identify.pair_rules``), or of Adam and its relatives
    (``attacks.identify.optimizer_rules``).
 3. Where each row tells the client's factor (``attacks.identify.client_states``), a known step from round to
-   round is fitted to the factors (``attacks.identify.rules``, ``attacks.identify.unit_ball``).
+   round is fitted to the factors (``attacks.identify.rules``).
 
 What the rows say is held against what is declared: a wrong declaration is named, with how many clients
 contradict it. No declaration of the rule takes part in finding it.

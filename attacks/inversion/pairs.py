@@ -23,7 +23,8 @@ from attacks.base import Progress, silent
 from attacks.client_rules.paired_labels import PairedLabels
 from attacks.closed_form.centres.unmirrored import SURE
 from attacks.closed_form.implicit.implicit_recording import OPEN_LABEL, label_estimates
-from attacks.closed_form.implicit.positives import Named, joined, named
+from attacks.closed_form.implicit.positives import Named, named
+from attacks.closed_form.implicit.sides import joined
 from attacks.closed_form.uploads.readings import Rows, some_of
 from attacks.closed_form.uploads.reduction import leading_direction
 from attacks.inversion.answers import Found

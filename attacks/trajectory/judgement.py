@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.stats import chi2
 
-from attacks.closed_form.common_numbers import FEWEST_ALONE
+from attacks.closed_form.asked_clients import FEWEST_ALONE
 from attacks.closed_form.fit.goodness_of_fit import ACCIDENT, accidental, log_odds_between, misfit
 from attacks.trajectory.stretched_ratings import Separated
 from attacks.trajectory.trajectory_model import Fitted, TrajectoryModel

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +17,7 @@ from attacks.base import (
     all_abstain,
     silent,
 )
+from audit.experiments.lent import lent
 from audit.factories import make_attack
 from audit.plugins import said
 from audit.registry import entry
@@ -56,9 +58,9 @@ def answered(
     WrongAnswer
         If it returns anything but a reconstruction of the clients of the view.
     """
-    attack = make_attack(name, options)
+    attack, theirs = make_attack(name, options), entry("attacks", name).package
     try:
-        found = attack.attack(view, seed, progress)
+        found = attack.attack(lent(view) if theirs else view, seed, progress)
     except NUMERICAL as error:
         reason = f"the numbers of this recording are beyond the attack's arithmetic ({said(error)})"
         return all_abstain(name, view.users, reason, {"seed": seed})
@@ -94,11 +96,11 @@ def answered_or_refused(
     """
     try:
         return answered(name, options, view, seed, progress)
-    except InputError:
+    except (InputError, KeyboardInterrupt):
         raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         package = entry("attacks", name).package
-        if not package and not isinstance(error, SystemExit):
+        if not package and isinstance(error, Exception):
             raise
         reason = str(error) if isinstance(error, WrongAnswer) else f"attack {name!r} failed: {said(error)}"
         whose = f"it is part of {package}" if package else "an object that it was given ends the program"
@@ -135,6 +137,7 @@ def complaints(found: object, view: View) -> Iterator[str]:
             yield f"said nothing about client {client}, which it was asked about"
     for client in set(found.abstained) - set(users.tolist()):
         yield f"abstained on client {client}, which is not among its users"
+    yield from _of_texts(found)
     for name, values in found.diagnostics.items():
         if np.shape(values) != users.shape:
             yield f"must give diagnostics {name!r} one number a client"
@@ -154,6 +157,18 @@ def _known(view: View) -> np.ndarray:
     return np.unique(np.concatenate([view.users, *links, *told, *passing]))
 
 
+def _of_texts(found: Reconstruction) -> Iterator[str]:
+    """Reasons that are no text; words and options that no file can hold."""
+    for client, reason in found.abstained.items():
+        if not isinstance(reason, str):
+            yield f"must say in words why it abstained on client {client}, got {type(reason).__name__}"
+    try:
+        texts = found.attack, found.obstacle, list(found.abstained.values()), dict(found.options)
+        json.dumps(texts, default=str, ensure_ascii=False).encode()
+    except Exception as error:
+        yield f"must give options and words that can be written as JSON in UTF-8 ({said(error)})"
+
+
 def _of_block(block: object, users: np.ndarray, view: View) -> Iterator[str]:
     if not isinstance(block, Estimates):
         yield f"must be Estimates, got {type(block).__name__}"
@@ -164,6 +179,7 @@ def _of_block(block: object, users: np.ndarray, view: View) -> Iterator[str]:
     for name, values in (("kind", block.kind), ("index", block.index)):
         if np.shape(values) not in ((1, shape[1]), shape):
             yield f"{name} must have the shape of the values or one row, got {np.shape(values)}"
+    yield from _of_types(block)
     for client in set(block.users.tolist()) - set(users.tolist()):
         yield f"answers about client {client}, which is not among its users"
     if np.isinf(block.value).any():
@@ -181,6 +197,14 @@ def _of_block(block: object, users: np.ndarray, view: View) -> Iterator[str]:
     claimed = block.probability[given]
     if np.any((claimed < 0) | (claimed > 1)):
         yield "probability must be in 0..1"
+
+
+def _of_types(block: Estimates) -> Iterator[str]:
+    """Columns that are no numbers."""
+    columns = (("value", "real", "iuf"), ("kind", "whole", "iu"), ("index", "whole", "iu"))
+    for name, words, types in columns:
+        if np.asarray(getattr(block, name)).dtype.kind not in types:
+            yield f"{name} must be {words} numbers"
 
 
 def _of_rows(block: Estimates, given: np.ndarray, view: View) -> Iterator[str]:

@@ -145,9 +145,9 @@ def _computed(
     begin = time.perf_counter()
     try:
         prepared = procedure.prepare(cells[0], given, partial(step, 0))
-    except OutputError:
+    except (OutputError, KeyboardInterrupt):
         raise
-    except (Exception, SystemExit) as error:  # training diverged, say
+    except BaseException as error:  # training diverged, say
         trace(error)
         return [Done(procedure.failed(cell.task, _failure(error))) for cell in cells]
     computed = []
@@ -160,7 +160,7 @@ def _computed(
     return computed
 
 
-def _failure(error: Exception | SystemExit) -> Exception:
+def _failure(error: BaseException) -> Exception:
     """What a row says of an error; a component that ends the program has failed, too."""
     if isinstance(error, Exception):
         return error
@@ -176,8 +176,8 @@ def _measured(
         if procedure.beside is None or any(row["status"] == "failed" for row in rows):
             return rows, None
         return rows, procedure.beside(cell, prepared)
-    except (InputError, OutputError):
+    except (InputError, OutputError, KeyboardInterrupt):
         raise
-    except (Exception, SystemExit) as error:  # a failed cell is a row with its reason, never a missing row
+    except BaseException as error:  # a failed cell is a row with its reason, never a missing row
         trace(error)
         return procedure.failed(cell.task, _failure(error)), None

@@ -19,7 +19,7 @@ from audit.scoring.metrics import UserScores
 from audit.scoring.score import score
 from audit.scoring.truth import Truth
 from audit.scoring.verdicts import NOT_TESTED
-from victims.common.errors import InputError, one_line
+from victims.common.errors import InputError, one_line, words_of
 from victims.transcript.manifest import Manifest
 
 ALONE = {  # why there is no number of ratings
@@ -153,6 +153,6 @@ def failed_row(shared: Row, error: Exception, metric: str = HEADLINE, verdict: s
     dict
     """
     known = isinstance(error, InputError | KilledError)
-    reason = one_line(error if known else f"{type(error).__name__}: {error}")
+    reason = one_line(error if known else f"{type(error).__name__}: {words_of(error)}")
     verdict = untested(shared.get("attack")) if verdict is None else verdict
     return make_row(**shared, metric=metric, status="failed", reason=reason, verdict=verdict)

@@ -12,6 +12,7 @@ from attacks.base import Attack, Foreseeing, Reconstruction
 from attacks.identify.identification import Identification
 from attacks.identify.identify import identify
 from audit.experiments.answers import answered_or_refused, complaints
+from audit.experiments.lent import lent
 from audit.experiments.plan_rules import CLIENTS, NAME, SEED
 from audit.factories import make_attack
 from audit.keys import view_of
@@ -111,8 +112,8 @@ def attack(
         found = answered_or_refused(chosen, request.options, view, request.seed, report)
     else:
         try:
-            found = chosen.attack(view, request.seed, report)
-        except SystemExit as error:
+            found = chosen.attack(lent(view), request.seed, report)
+        except (SystemExit, GeneratorExit) as error:
             raise InputError(f"attack {chosen.name!r} must not end the program, got {said(error)}") from error
         for complaint in complaints(found, view):
             raise InputError(f"attack {chosen.name!r} {complaint}")

@@ -296,6 +296,9 @@ class TestAnswers:
             ({"kind": np.array([[0, 7, 0]], np.int8)}, "item or attribute"),
             ({"probability": np.full((12, 3), 1.5)}, r"0\.\.1"),
             ({"users": np.arange(2, 14)}, "not among its users"),
+            ({"value": np.full((12, 3), 3 + 1j)}, "value must be real numbers"),
+            ({"value": np.full((12, 3), "3")}, "value must be real numbers"),
+            ({"index": np.array([[0.0, 1.0, 2.0]])}, "index must be whole numbers"),
         ],
     )
     def test_what_is_complained_of(self, small_view, monkeypatch, change, complaint):

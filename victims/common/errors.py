@@ -33,6 +33,24 @@ def printable(text: object) -> str:
     return " ".join("".join(shown).split(" ")).strip()
 
 
+def words_of(error: BaseException) -> str:
+    """Write what an exception of anybody's says, which may itself fail to say it.
+
+    Parameters
+    ----------
+    error : BaseException
+
+    Returns
+    -------
+    str
+        Empty where its text cannot be made.
+    """
+    try:
+        return str(error)
+    except Exception:
+        return ""
+
+
 def one_line(text: object, longest: int = LONGEST) -> str:
     """Write text as ``printable`` does, in at most ``longest`` characters, with both ends kept.
 

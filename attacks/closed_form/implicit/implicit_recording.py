@@ -19,8 +19,9 @@ from jaxtyping import Int
 from attacks.base import OPTIONAL, Estimates, Reconstruction
 from attacks.closed_form.centres.unmirrored import SURE
 from attacks.closed_form.fit.contradicted import silent_about
-from attacks.closed_form.implicit.positives import Named, Sides, joined, named
+from attacks.closed_form.implicit.positives import Named, named
 from attacks.closed_form.implicit.repeats import repeats_of
+from attacks.closed_form.implicit.sides import Sides, joined
 from attacks.closed_form.links.label_split import apart, sides
 from attacks.closed_form.rows.row_readings import LONGEST, one_step
 from attacks.closed_form.uploads.item_rows import BATCH_BYTES, rounding_of, rows_of

@@ -43,57 +43,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 from scipy.sparse import csr_array
-from scipy.special import betaln, expit, gammaln, pdtr
+from scipy.special import betaln, expit, pdtr
 from scipy.stats import binom
 
 from attacks.closed_form.centres.unmirrored import SURE
 from attacks.closed_form.implicit.repeats import nats_of
+from attacks.closed_form.implicit.sides import Sides
 
 EVEN, UNEVEN = 3.0, 6.0  # standard deviations of chi squared, up to which counts are of draws, and above not
 STRENGTHS = 2.0 ** np.arange(8)  # of the beta law of the shares, in clients
 TINY = 1e-12
 MOSTLY = 0.5  # of the clients that have to show the same number of repeats
 MOST_LISTED = 0.5  # of the catalogue, in the mean: else items that many use, unseen, are listed by fewer
-SHARE = 4  # of so many items a client uses one at most, so that minibatches are drawn of no more
 ERRORS = 2.0  # standard errors that are taken off the fourth power of mu
-
-
-class Sides(NamedTuple):
-    """The labels of one client's items, up to which is which.
-
-    Attributes
-    ----------
-    item : (n_items,) int
-        Without repetition.
-    sign : (n_items,) int
-        1 or -1, its label.
-    counts : (n_rounds, 2) int
-        Items of label 1 and of label -1 in each round.
-    lasting : float
-        Nats for 1 being the positives, as its items are the same in all rounds and the others are not;
-        negative where it is the other way round, 0 where rounds say nothing.
-    even, repeats : int
-        The label whose items all come so often in each round, twice or more, where those of the other come
-        unevenly (``attacks.closed_form.implicit.repeats``); 0 where there is none.
-    again, of_batches : float
-        How often an item of the label that changes comes again, over pairs of rounds, and how often it would
-        in minibatches of lasting ones; 0 where rounds say nothing.
-    """
-
-    item: Int[np.ndarray, " items"]
-    sign: Int[np.ndarray, " items"]
-    counts: Int[np.ndarray, "rounds 2"]
-    lasting: float
-    again: float
-    of_batches: float
-    even: int = 0
-    repeats: int = 0
 
 
 class Named(NamedTuple):
@@ -109,77 +76,6 @@ class Named(NamedTuple):
 
     positive: Int[np.ndarray, " clients"]
     probability: Float[np.ndarray, " clients"]
-
-
-def joined(rounds: Sequence[tuple[np.ndarray, np.ndarray]], n_items: int) -> Sides:
-    """Put together what a client's rounds say, each up to which label is which.
-
-    Parameters
-    ----------
-    rounds : sequence of (items, signs)
-        One or more. Rounds that share no item with those before, or contradict them, are left out.
-    n_items : int
-        Of the catalogue.
-
-    Returns
-    -------
-    Sides
-
-    Examples
-    --------
-    >>> first = np.array([4, 7, 9]), np.array([1, -1, -1])
-    >>> both = joined([first, (np.array([4, 8, 2]), np.array([-1, 1, 1]))], 100)
-    >>> both.item.tolist(), both.sign.tolist(), round(both.lasting, 1)
-    ([4, 7, 9, 8, 2], [1, -1, -1, -1, -1], 4.6)
-    """
-    label: dict[int, int] = {}
-    lists: list[tuple[set[int], set[int]]] = []
-    for items, signs in rounds:
-        own = dict(zip(items.tolist(), signs.tolist(), strict=True))
-        alike = [label[item] * sign for item, sign in own.items() if item in label]
-        if label and abs(sum(alike)) < max(len(alike), 1):
-            continue
-        turn = -1 if sum(alike) < 0 else 1
-        own = {item: turn * sign for item, sign in own.items()}
-        lists.append(({i for i, s in own.items() if s > 0}, {i for i, s in own.items() if s < 0}))
-        label |= own
-    plus, minus = (
-        _drawn_again([one[k] for one in lists], [one[1 - k] for one in lists], n_items) for k in (0, 1)
-    )
-    # a label whose items are the same by chance, or are the positives
-    lasting = 0.0 if (plus > 0) == (minus > 0) else plus - minus
-    counts = np.array([[len(a), len(b)] for a, b in lists])
-    changing = [] if lasting == 0 else [own[int(lasting > 0)] for own in lists]
-    return Sides(
-        np.array(list(label), int),
-        np.array(list(label.values()), int),
-        counts,
-        lasting,
-        *_coming_again(changing, n_items),
-    )
-
-
-def _coming_again(own: list[set[int]], n_items: int) -> tuple[float, float]:
-    """How many items two rounds have in common, over all pairs, and how many minibatches would have."""
-    again = of_batches = 0.0
-    for one, other in combinations(own, 2):
-        again += len(one & other)
-        drawn_of = max(n_items / SHARE, len(one), len(other))
-        of_batches += len(one) * len(other) / drawn_of
-    return again, of_batches
-
-
-def _drawn_again(own: list[set[int]], other: list[set[int]], n_items: int) -> float:
-    """Minus the logarithm of the probability that draws from all but the others are the same in all rounds.
-
-    0 where they are not the same, or there is one round.
-    """
-    if len(own) < 2 or any(one != own[0] for one in own):
-        return 0.0
-    n, free = len(own[0]), n_items - max(len(one) for one in other)
-    if free <= n:
-        return 0.0
-    return float((len(own) - 1) * (gammaln(free + 1) - gammaln(n + 1) - gammaln(free - n + 1)))
 
 
 def by_numbers(clients: Sequence[Sides], n_items: int) -> Named:

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from attacks.closed_form.centres.unmirrored import SURE
-from attacks.closed_form.implicit.positives import Sides, by_numbers, by_others, joined, named
+from attacks.closed_form.implicit.positives import by_numbers, by_others, named
+from attacks.closed_form.implicit.sides import Sides, joined
 
 
 def lists(
