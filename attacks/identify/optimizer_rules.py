@@ -23,11 +23,12 @@ import numpy as np
 
 from attacks.client_rules.adaptive_rule import ADAPTIVE, AdaptiveSteps
 from attacks.client_rules.adaptive_steps import RATE
-from attacks.closed_form.adaptive.adaptive_choice import Effort, rates_of, rule_of
+from attacks.closed_form.adaptive.adaptive_choice import Effort, rates_of
 from attacks.closed_form.adaptive.adaptive_fit import Rule
 from attacks.closed_form.adaptive.adaptive_numbers import Own
 from attacks.closed_form.adaptive.adaptive_recording import FEWEST_FACTORS
 from attacks.closed_form.adaptive.adaptive_rows import look_adaptive, sent_of, sizes_of
+from attacks.closed_form.adaptive.adaptive_search import search
 from attacks.closed_form.uploads.item_rows import BATCH_BYTES
 from attacks.identify.local_rules import FEWEST, LocalFit
 from victims.transcript.view import View
@@ -64,8 +65,7 @@ def optimizer_fit(view: View, pull: float) -> LocalFit | None:
     if np.median(sizes[:, 3]) < 1:
         return LocalFit({}, {}, len(sizes), view.users.size, (ONCE,))
     largest_entry = float(sizes[:, 2].max())
-    every = (rule_of(view, pull, (kind,), largest_entry) for kind in ADAPTIVE)  # as much effort for each
-    found = next(filter(None, every), None)
+    found = search(view, pull)
     if found is None:
         return None
     kind, rule, way = found
@@ -110,5 +110,6 @@ def _rivals(
     for other, steps in (*beside, *((one, rule.n_steps) for one in ADAPTIVE if one != kind)):
         rates = rates_of(other, steps, largest_entry, middle_entry)
         rules = [Rule(other.optimizer, steps, rate, other.decay) for rate in rates]
-        if any(Effort().fitted(told, one) is not None for one in rules):
+        fits = (Effort().any(told, one) for one in rules)
+        if any(fit is not None and fit.told for fit in fits):
             yield other, steps

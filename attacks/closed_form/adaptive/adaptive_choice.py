@@ -57,13 +57,30 @@ class Effort:
         -------
         Fit or None
         """
+        fit = self._spent(own, rule, open_rate=False)
+        return fit if fit is not None and fit.told else None
+
+    def any(self, own: Own, rule: Rule) -> Fit | None:
+        """Fit a client with a rate that is about right; None if there is no start, or not enough left.
+
+        Parameters
+        ----------
+        own : Own
+        rule : Rule
+
+        Returns
+        -------
+        Fit or None
+        """
+        return self._spent(own, rule, open_rate=True)
+
+    def _spent(self, own: Own, rule: Rule, *, open_rate: bool) -> Fit | None:
         work = rule.n_steps * (PER_STEP + own.rows.size)
         if work > self.left:
             return None
-        fit = fitted(own, rule)
-        told = fit is not None and fit.told
-        self.left += work if told else -work
-        return fit if told else None
+        fit = fitted(own, rule, open_rate=open_rate)
+        self.left += work if fit is not None and fit.told else -work
+        return fit
 
 
 def rule_of(
@@ -86,23 +103,42 @@ def rule_of(
     (AdaptiveSteps, Rule, int) or None
         And whether rows are changes, 1, or their opposite, -1.
     """
-    every = [
-        sent for batch in view.batches(BATCH_BYTES) for sent in sent_of(view.manifest, batch, 0, pull, 1)
-    ]
-    every.sort(key=lambda sent: len(sent.own.rows))
-    middle = [one for one in every if FEWEST_ASKED <= len(one.own.rows) <= LONGEST_ASKED]
-    asked = (middle or every)[:: max(1, len(middle or every) // ASKED)][:ASKED]
-    middle_entry = float(np.median([np.median(np.abs(one.own.rows)) for one in every]))
+    asked, every = asked_of(view, pull)
+    middle_entry = float(np.median([np.median(np.abs(own.rows)) for own in every]))
     effort = Effort()
     for kind, n_steps, way in _tried(rules, declared_steps(view.manifest)):
         rates = rates_of(kind, n_steps, largest_entry, middle_entry)
-        for rate, sent in product(rates, asked if kind == rules[0] else asked[:FEW]):
-            own = sent.own._replace(rows=way * sent.own.rows)
-            fit = effort.fitted(own, Rule(kind.optimizer, n_steps, rate, kind.decay))
+        for rate, own in product(rates, asked if kind == rules[0] else asked[:FEW]):
+            fit = effort.fitted(
+                own._replace(rows=way * own.rows), Rule(kind.optimizer, n_steps, rate, kind.decay)
+            )
             if fit is not None:
                 told = float(np.exp(fit.constants[RATE]))
                 return kind, Rule(kind.optimizer, n_steps, told, kind.decay), way
     return None
+
+
+def asked_of(view: View, pull: float) -> tuple[list[Own], list[Own]]:
+    """Choose clients that tell the rule, and list all, by their rows in their first round.
+
+    Parameters
+    ----------
+    view : View
+    pull : float
+        Multiple of its factor that each row holds.
+
+    Returns
+    -------
+    list of Own
+        Some of a middling number of ratings.
+    list of Own
+        All.
+    """
+    batches = view.batches(BATCH_BYTES)
+    every = [sent.own for batch in batches for sent in sent_of(view.manifest, batch, 0, pull, 1)]
+    every.sort(key=lambda own: len(own.rows))
+    middle = [own for own in every if FEWEST_ASKED <= len(own.rows) <= LONGEST_ASKED] or every
+    return middle[:: max(1, len(middle) // ASKED)][:ASKED], every
 
 
 def _tried(
