@@ -21,14 +21,14 @@ from typing import Any
 
 import numpy as np
 
-from attacks.client_rules.adaptive_rule import ADAPTIVE, AdaptiveSteps
+from attacks.client_rules.adaptive_rule import AdaptiveSteps
 from attacks.client_rules.adaptive_steps import RATE
 from attacks.closed_form.adaptive.adaptive_choice import Effort, rates_of
 from attacks.closed_form.adaptive.adaptive_fit import Rule
 from attacks.closed_form.adaptive.adaptive_numbers import Own
 from attacks.closed_form.adaptive.adaptive_recording import FEWEST_FACTORS
 from attacks.closed_form.adaptive.adaptive_rows import look_adaptive, sent_of, sizes_of
-from attacks.closed_form.adaptive.adaptive_search import search
+from attacks.closed_form.adaptive.adaptive_search import KINDS, search
 from attacks.closed_form.uploads.item_rows import BATCH_BYTES
 from attacks.identify.local_rules import FEWEST, LocalFit
 from victims.transcript.view import View
@@ -107,7 +107,7 @@ def _rivals(
     """Other optimizers, and numbers of steps beside that, that explain a client as well."""
     middle_entry = float(np.median(np.abs(told.rows)))
     beside = [(kind, steps) for steps in (rule.n_steps - 1, rule.n_steps + 1) if steps > 1]
-    for other, steps in (*beside, *((one, rule.n_steps) for one in ADAPTIVE if one != kind)):
+    for other, steps in (*beside, *((one, rule.n_steps) for one in KINDS if one != kind)):
         rates = rates_of(other, steps, largest_entry, middle_entry)
         rules = [Rule(other.optimizer, steps, rate, other.decay) for rate in rates]
         fits = (Effort().any(told, one) for one in rules)

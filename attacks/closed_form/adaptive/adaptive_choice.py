@@ -28,6 +28,7 @@ TRIED, RARE, MANY = (2, 3, 5, 4), (2, 3, 5), (10,)
 ASKED, FEWEST_ASKED, LONGEST_ASKED = 5, 8, 30  # clients that tell the rule, and their ratings
 FEW = 2  # of those, for what is rare
 ROUND, ROUGHLY = 0.07, 0.1  # within which a rate is a round number, by the largest or the middle entry
+SAID = 0.3  # within which of these a declared rate is tried
 SAME = 1e-4  # relative, rates that a fit does not tell apart
 IN_VAIN = 40_000  # steps of entries that may tell nothing
 PER_STEP = 100  # entries that cost as much as a step costs beside its own
@@ -105,9 +106,11 @@ def rule_of(
     """
     asked, every = asked_of(view, pull)
     middle_entry = float(np.median([np.median(np.abs(own.rows)) for own in every]))
-    effort = Effort()
+    effort, constants = Effort(), view.manifest.hyperparameters
+    said = [constants["client_learning_rate"]] if "client_learning_rate" in constants else []
     for kind, n_steps, way in _tried(rules, declared_steps(view.manifest)):
         rates = rates_of(kind, n_steps, largest_entry, middle_entry)
+        rates = [*(rate for rate in said if abs(rate / rates[-1] - 1) < SAID), *rates]
         for rate, own in product(rates, asked if kind == rules[0] else asked[:FEW]):
             fit = effort.fitted(
                 own._replace(rows=way * own.rows), Rule(kind.optimizer, n_steps, rate, kind.decay)

@@ -19,14 +19,16 @@ from typing import NamedTuple
 import numpy as np
 
 from attacks.client_rules.adaptive_rule import ADAPTIVE, AdaptiveSteps
-from attacks.client_rules.adaptive_steps import RATE
+from attacks.client_rules.adaptive_steps import RATE, RMSPROP
 from attacks.closed_form.adaptive.adaptive_choice import MANY, TRIED, Effort, asked_of, rates_of
 from attacks.closed_form.adaptive.adaptive_fit import Fit, Rule, shrunk_of
 from attacks.closed_form.adaptive.adaptive_numbers import Own
 from victims.transcript.view import View
 
-FEW, GONE_ON, TURNS = 4, 5, 5  # clients, choices that are gone on with, and how often
-BEGINS = 40_000  # steps of entries beside those of a told rule: see adaptive_choice
+FIRST, GONE_ON, TURNS = 2, 5, 5  # clients at first, choices that are gone on with, and how often
+KEPT_LESS = AdaptiveSteps("rmsprop", RMSPROP._replace(second=0.9, taken=0.1))  # as Keras has it by default
+KINDS = (*ADAPTIVE, KEPT_LESS)
+BEGINS, GOES_ON = 80_000, 60_000  # steps of entries that may tell nothing
 
 
 class _Choice(NamedTuple):
@@ -53,15 +55,15 @@ def search(view: View, pull: float) -> tuple[AdaptiveSteps, Rule, int] | None:
         And whether rows are changes, 1, or their opposite, -1.
     """
     asked, every = asked_of(view, pull)
-    asked, effort = asked[:FEW], Effort(2 * BEGINS)
+    some, effort = asked[len(asked) // 2 :][:FIRST], Effort(BEGINS)
     choices = []
     for kind, steps, way in _every():
         for rate in _rates(kind, steps, way, every):
-            new, told = _turn(effort, asked, kind, Rule(kind.optimizer, steps, rate, kind.decay), way)
+            new, told = _turn(effort, some, kind, Rule(kind.optimizer, steps, rate, kind.decay), way)
             if told:
                 return kind, new.rule, way
             choices.append(new)
-    effort.left += BEGINS
+    effort = Effort(GOES_ON)
     for one in sorted(choices, key=lambda choice: choice.left)[:GONE_ON]:
         new = one
         for _ in range(TURNS):
@@ -73,7 +75,7 @@ def search(view: View, pull: float) -> tuple[AdaptiveSteps, Rule, int] | None:
 
 def _every() -> Iterator[tuple[AdaptiveSteps, int, int]]:
     """Numbers of steps, optimizers and signs of rows, the likeliest first."""
-    for steps, kind in product(TRIED, ADAPTIVE):
+    for steps, kind in product(TRIED, KINDS):
         yield from ((kind, steps, way) for way in (1, -1))
     yield from ((ADAPTIVE[0], steps, 1) for steps in MANY)
 
@@ -101,5 +103,5 @@ def _turn(
     told = [fit for fit in fits if fit.told]
     best = told or sorted(fits, key=lambda fit: fit.left)[: (len(fits) + 1) // 2]
     rate = float(np.exp(np.median([fit.constants[RATE] for fit in best])))
-    left = float(np.median([fit.left for fit in fits]))
+    left = min(fit.left for fit in fits)  # of a client that no start comes near any rule leaves much
     return _Choice(left, kind, rule._replace(rate=rate), way), bool(told)
