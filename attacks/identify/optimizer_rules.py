@@ -2,7 +2,7 @@
 
 Rows of such steps have entries nearly of one size (``attacks.closed_form.adaptive.adaptive_rows``): others
 are not looked at any further. A few clients tell optimizer, number of steps and rate by their ratings
-(``attacks.closed_form.adaptive.adaptive_choice``), and some of a few more have to be explained to their last
+(``attacks.closed_form.adaptive.adaptive_search``), and some of a few more have to be explained to their last
 digits, K + n unknown numbers and the constants by n K: of others the fit finds no start, and no rule that is
 not so does that to one. The other optimizers, and a step more or fewer, are then tried
 on one of these: what explains it as well is named beside it.
