@@ -22,6 +22,7 @@ class AdaptiveClient:
     mean: bool = True
     decay: float = 0.0
     less: float = 0.0
+    kept: float = 0.99  # of RMSprop's squares; Keras has 0.9
 
     def change(self, u: np.ndarray, r: np.ndarray, v: np.ndarray) -> np.ndarray:
         """What the client's copies of the items change by (n, K)."""
@@ -42,7 +43,7 @@ class AdaptiveClient:
                     root = np.sqrt(squares[number] / (1 - 0.999**t)) + 1e-8
                     step = means[number] / (1 - 0.9**t) / root
                 elif self.optimizer == "rmsprop":
-                    squares[number] = 0.99 * squares[number] + 0.01 * g**2
+                    squares[number] = self.kept * squares[number] + (1 - self.kept) * g**2
                     step = g / (np.sqrt(squares[number]) + 1e-8)
                 else:
                     squares[number] = squares[number] + g**2

@@ -28,6 +28,7 @@ TRIED, RARE, MANY = (2, 3, 5, 4), (2, 3, 5), (10,)
 ASKED, FEWEST_ASKED, LONGEST_ASKED = 5, 8, 30  # clients that tell the rule, and their ratings
 FEW = 2  # of those, for what is rare
 ROUND, ROUGHLY = 0.07, 0.1  # within which a rate is a round number, by the largest or the middle entry
+SAID = 0.3  # within which of these a declared rate is tried
 SAME = 1e-4  # relative, rates that a fit does not tell apart
 IN_VAIN = 40_000  # steps of entries that may tell nothing
 PER_STEP = 100  # entries that cost as much as a step costs beside its own
@@ -57,13 +58,30 @@ class Effort:
         -------
         Fit or None
         """
+        fit = self._spent(own, rule, open_rate=False)
+        return fit if fit is not None and fit.told else None
+
+    def any(self, own: Own, rule: Rule) -> Fit | None:
+        """Fit a client with a rate that is about right; None if there is no start, or not enough left.
+
+        Parameters
+        ----------
+        own : Own
+        rule : Rule
+
+        Returns
+        -------
+        Fit or None
+        """
+        return self._spent(own, rule, open_rate=True)
+
+    def _spent(self, own: Own, rule: Rule, *, open_rate: bool) -> Fit | None:
         work = rule.n_steps * (PER_STEP + own.rows.size)
         if work > self.left:
             return None
-        fit = fitted(own, rule)
-        told = fit is not None and fit.told
-        self.left += work if told else -work
-        return fit if told else None
+        fit = fitted(own, rule, open_rate=open_rate)
+        self.left += work if fit is not None and fit.told else -work
+        return fit
 
 
 def rule_of(
@@ -86,23 +104,44 @@ def rule_of(
     (AdaptiveSteps, Rule, int) or None
         And whether rows are changes, 1, or their opposite, -1.
     """
-    every = [
-        sent for batch in view.batches(BATCH_BYTES) for sent in sent_of(view.manifest, batch, 0, pull, 1)
-    ]
-    every.sort(key=lambda sent: len(sent.own.rows))
-    middle = [one for one in every if FEWEST_ASKED <= len(one.own.rows) <= LONGEST_ASKED]
-    asked = (middle or every)[:: max(1, len(middle or every) // ASKED)][:ASKED]
-    middle_entry = float(np.median([np.median(np.abs(one.own.rows)) for one in every]))
-    effort = Effort()
+    asked, every = asked_of(view, pull)
+    middle_entry = float(np.median([np.median(np.abs(own.rows)) for own in every]))
+    effort, constants = Effort(), view.manifest.hyperparameters
+    said = [constants["client_learning_rate"]] if "client_learning_rate" in constants else []
     for kind, n_steps, way in _tried(rules, declared_steps(view.manifest)):
         rates = rates_of(kind, n_steps, largest_entry, middle_entry)
-        for rate, sent in product(rates, asked if kind == rules[0] else asked[:FEW]):
-            own = sent.own._replace(rows=way * sent.own.rows)
-            fit = effort.fitted(own, Rule(kind.optimizer, n_steps, rate, kind.decay))
+        rates = [*(rate for rate in said if abs(rate / rates[-1] - 1) < SAID), *rates]
+        for rate, own in product(rates, asked if kind == rules[0] else asked[:FEW]):
+            fit = effort.fitted(
+                own._replace(rows=way * own.rows), Rule(kind.optimizer, n_steps, rate, kind.decay)
+            )
             if fit is not None:
                 told = float(np.exp(fit.constants[RATE]))
                 return kind, Rule(kind.optimizer, n_steps, told, kind.decay), way
     return None
+
+
+def asked_of(view: View, pull: float) -> tuple[list[Own], list[Own]]:
+    """Choose clients that tell the rule, and list all, by their rows in their first round.
+
+    Parameters
+    ----------
+    view : View
+    pull : float
+        Multiple of its factor that each row holds.
+
+    Returns
+    -------
+    list of Own
+        Some of a middling number of ratings.
+    list of Own
+        All.
+    """
+    batches = view.batches(BATCH_BYTES)
+    every = [sent.own for batch in batches for sent in sent_of(view.manifest, batch, 0, pull, 1)]
+    every.sort(key=lambda own: len(own.rows))
+    middle = [own for own in every if FEWEST_ASKED <= len(own.rows) <= LONGEST_ASKED] or every
+    return middle[:: max(1, len(middle) // ASKED)][:ASKED], every
 
 
 def _tried(

@@ -81,7 +81,21 @@ class Fit(NamedTuple):
         return bool(self.left <= self.allowed and self.sure)
 
 
-def fitted(own: Own, rule: Rule) -> Fit | None:
+def shrunk_of(rule: Rule) -> float:
+    """Find what share of an entry decays beside the steps.
+
+    Parameters
+    ----------
+    rule : Rule
+
+    Returns
+    -------
+    float
+    """
+    return 1 - (1 - rule.rate * rule.decay) ** rule.n_steps
+
+
+def fitted(own: Own, rule: Rule, *, open_rate: bool = False) -> Fit | None:
     """Fit ratings and factor to what a client sent.
 
     Parameters
@@ -89,6 +103,8 @@ def fitted(own: Own, rule: Rule) -> Fit | None:
     own : Own
         Of ``FEWEST`` rows or more.
     rule : Rule
+    open_rate : bool
+        Whether the rate is only about right, and fitted between decodings, too.
 
     Returns
     -------
@@ -96,8 +112,7 @@ def fitted(own: Own, rule: Rule) -> Fit | None:
         None where there is no start.
     """
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        shrunk = 1 - (1 - rule.rate * rule.decay) ** rule.n_steps
-        plain = own._replace(rows=own.rows + shrunk * own.factors)
+        plain = own._replace(rows=own.rows + shrunk_of(rule) * own.factors)
         found = starts(plain, rule.optimizer, rule.n_steps, rule.rate)
         if not found:
             return None
@@ -106,12 +121,13 @@ def fitted(own: Own, rule: Rule) -> Fit | None:
         constants = np.zeros((len(found), len(CONSTANTS)))
         constants[:, RATE], constants[:, WEIGHT_DECAY] = np.log(rule.rate), rule.decay
         left = np.full(len(found), np.inf)
+        free = (RATE, EPSILON) if open_rate else (EPSILON,)
         for turn in range(TURNS):
             new = _decoded(own, rule, factor, ratings, constants) if turn or rule.n_steps > 2 else ratings
             if turn and (new == ratings).all():
                 break
             ratings = new
-            factor, constants, left = _held(own, rule, factor, ratings, constants, (EPSILON,), SHORT)
+            factor, constants, left = _held(own, rule, factor, ratings, constants, free, SHORT)
             if left.min() < SETTLED:
                 break
         best = [int(left.argmin())]
