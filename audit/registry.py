@@ -417,6 +417,12 @@ def entry(group: str, name: str) -> Entry:
     known = entries(group)
     name = name if name in known else main_name(group, name)
     if name not in known:
+        attack, colon, option = name.partition(":")
+        if group == "attacks" and colon and attack in known:  # as defenses are written
+            raise InputError(
+                f"unknown attack {name!r}; options of an attack stand apart: --option {option} in "
+                f"`factorleak attack`, --option {attack}.{option} in `audit` and `sweep`"
+            )
         names = [other for other, found in known.items() if not found.refused]
         raise InputError(f"unknown {group[:-1]} {name!r}; known are {', '.join(names) or 'none'}")
     if known[name].refused:

@@ -84,7 +84,7 @@ from attacks.closed_form.uploads.answered import Answered
 from attacks.closed_form.uploads.item_rows import BATCH_BYTES, rounding_of, rows_of
 from attacks.closed_form.uploads.readings import Reading, some_of
 from attacks.obstacles import unreadable
-from victims.common.errors import InputError
+from victims.common.validation import above, require_fields
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import ITEM, Uploads, UserBatch, View
 
@@ -110,10 +110,7 @@ class Undeclared:
     name: str = "undeclared"
 
     def __post_init__(self) -> None:
-        if not self.max_misfit > 0:
-            raise InputError(
-                f"max_misfit of undeclared must be > 0, got {self.max_misfit}; the default is 0.25"
-            )
+        require_fields(self, "undeclared", max_misfit=above(0))
 
     def attack(self, view: View, key: int, progress: Progress = silent) -> Reconstruction:
         """Read all clients of a view, each in the round that fits the grid best.

@@ -372,8 +372,9 @@ def test_where_it_does_not_apply(tmp_path):
     found = fl.attack(replace(view, broadcasts=biased), "undeclared")
     assert found.outcome == "not applicable"
     assert "biases of the items" in found.obstacle
-    with pytest.raises(fl.InputError, match="max_misfit of undeclared must be > 0"):
-        fl.attack(path, "undeclared", max_misfit=0)
+    for misfit in (0, np.nan, np.inf):
+        with pytest.raises(fl.InputError, match="max_misfit of undeclared must be > 0"):
+            fl.attack(path, "undeclared", max_misfit=misfit)
 
 
 @pytest.mark.parametrize("taken_off", [0.0, 0.5])

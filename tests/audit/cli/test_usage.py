@@ -197,6 +197,15 @@ class TestOptionsOfAComponent:
         assert code == 2
         assert "unknown attack 'telepathy'" in error
 
+    def test_options_written_as_those_of_defenses(self, run):
+        code, _, error = run("list", "attacks", "undeclared:max_misfit=0.1")
+        assert code == 2
+        assert "--option max_misfit=0.1 in `factorleak attack`" in error
+        assert "--option undeclared.max_misfit=0.1 in `audit`" in error
+        assert "known are" not in error
+        # nothing is said of options where the attack is unknown, too
+        assert "--option" not in run("list", "attacks", "telepathy:x=1")[2]
+
 
 def test_version(run):
     assert run("--version") == (0, f"factorleak {version('factorleak')}\n", "")
