@@ -64,7 +64,9 @@ def test_what_nothing_fits_ends(tmp_path, monkeypatch):
     """The rule is looked for with a number of steps of entries, however large clients are."""
     work = []
     monkeypatch.setattr(
-        adaptive_choice, "fitted", lambda own, rule: work.append(rule.n_steps * (PER_STEP + own.rows.size))
+        adaptive_choice,
+        "fitted",
+        lambda own, rule, **_: work.append(rule.n_steps * (PER_STEP + own.rows.size)),
     )
     AdaptiveClient().recorded(tmp_path / "t", 8, 0, factors=20)
     found = fl.attack(tmp_path / "t", "undeclared")
@@ -75,7 +77,7 @@ def test_what_nothing_fits_ends(tmp_path, monkeypatch):
 def test_clients_that_are_told_pay_for_others(tmp_path, monkeypatch):
     """Of those who are all told, all are asked; where one in three is, the last are not."""
     one = 2 * (PER_STEP + 20 * 5)
-    monkeypatch.setattr(adaptive_choice, "fitted", lambda own, rule: next(answers))
+    monkeypatch.setattr(adaptive_choice, "fitted", lambda own, rule, **_: next(answers))
     none, own = (
         np.zeros(20),
         Own(np.zeros((20, 5)), np.zeros((20, 5)), np.zeros(20), np.arange(1.0, 6.0), 0.0),
