@@ -103,21 +103,53 @@ def _agreed(asked: list[Asked], levels: Float[np.ndarray, " levels"]) -> bool:
 
 
 def deniers(one: Asked, levels: Float[np.ndarray, " levels"], bound: float = NONE) -> int:
-    """How many fit without the lowest level taken off alone, and with no bias of their own instead of it."""
+    """Count who fit without the lowest level taken off alone, and with no bias of their own instead of it.
+
+    Parameters
+    ----------
+    one : Asked
+    levels : (n_levels,)
+        The rating grid, stars.
+    bound : float
+        To which all clients clip errors, stars.
+
+    Returns
+    -------
+    int
+    """
     alone = one.found.answered & (one.found.own_bias == 0)
     shown = ~may_be_lowered(one.found.value, levels) | not_lowered(one.found, one.rows, bound, levels)
     return int((alone & shown).sum())
 
 
 def share_read(asked: list[Asked]) -> float:
-    """Of the clients with enough ratings; 1 where there is none."""
+    """Find which share of the clients with enough ratings is read.
+
+    Parameters
+    ----------
+    asked : list of Asked
+
+    Returns
+    -------
+    float
+        In 0..1; 1 where none has enough.
+    """
     able = np.concatenate([one.rows.item.sum(axis=1) >= ABLE for one in asked])
     answered = np.concatenate([one.found.answered for one in asked])
     return float(answered[able].mean()) if able.any() else 1.0
 
 
 def exactly(one: Asked) -> Bool[np.ndarray, " users"]:
-    """Who has enough ratings and is read to the last digits."""
+    """Find who has enough ratings and is read to the last digits.
+
+    Parameters
+    ----------
+    one : Asked
+
+    Returns
+    -------
+    (some,) of bool
+    """
     return (
         one.found.answered
         & (one.found.misfit <= one.rows.precision**HALF)
@@ -126,12 +158,31 @@ def exactly(one: Asked) -> Bool[np.ndarray, " users"]:
 
 
 def scale_shown(asked: list[Asked]) -> Scale | None:
-    """What multiplies the rows of most who can be read without knowing it."""
+    """Find what multiplies the rows of most who can be read without knowing it.
+
+    Parameters
+    ----------
+    asked : list of Asked
+
+    Returns
+    -------
+    Scale or None
+        None where they say no one scale.
+    """
     return shown_scale(told_scales(asked))
 
 
 def told_scales(asked: list[Asked]) -> Told:
-    """What multiplies the rows of each who is read without knowing it."""
+    """Find what multiplies the rows of each who is read without knowing it.
+
+    Parameters
+    ----------
+    asked : list of Asked
+
+    Returns
+    -------
+    Told
+    """
     told = [np.zeros((0, 3))]
     for one in asked:
         found = one.found

@@ -75,7 +75,7 @@ def test_a_mean_of_a_smaller_last_minibatch_is_not_read_as_a_sum(tmp_path):
 
 def test_means_of_whole_and_smaller_minibatches_tell_their_size(tmp_path):
     """Nobody has a single minibatch: half stars, where half a rating is one."""
-    program = random_recording(118)
+    program = replace(random_recording(118), rule="minibatch-mean", scale=0.01)
     ratings = program.record(tmp_path / "t")
     answered, wrong = counted(fl.attack(tmp_path / "t", "undeclared"), ratings, program.levels)
     assert wrong == 0
