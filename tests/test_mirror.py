@@ -12,7 +12,7 @@ PACKAGES = ("attacks", "audit", "defenses", "reports", "victims")
 # Test files that have no module's name: they are about several modules of their folder. A folder's own name
 # (``attacks/inversion/test_inversion.py``) needs no reason.
 TOPICS = {
-    "attacks/closed_form/clipping/test_clipped_rows.py": "rows clipped by entries or samples, in several modules",
+    "attacks/closed_form/clipping/test_clipped_rows.py": "rows clipped by entries or samples",
     "attacks/closed_form/gaps/test_gap_fits.py": "rows with gaps, fitted by steps and by passes",
     "attacks/peers/test_anonymous_rows.py": "senders linked, named and read, by all of the folder",
     "attacks/peers/test_strangers.py": "programs of other people, read by all of the folder",
