@@ -23,6 +23,7 @@ from victims.transcript.view import ITEM, Messages, View, rows_of
 # clients that are looked at, those of them that tell the form, and the share of these that it has to explain
 LOOKED_AT, ASKED, MOSTLY = 32, 8, 0.5
 ROUNDS, MOST = 2, 400  # of a client that are looked at, the first ones, and rows of one of them
+FEW_ROWS, FEW_COLUMNS = 60, 24  # of a client of the sample: more tell no more of the form
 TYPES = (np.float32, np.float16)  # with the digits that are left
 NEARLY_ALL, ROUGHEST = 0.9, 2.0  # share of the rows, whose sizes err by so many last digits of that type
 WITHIN = 4.0  # of these, that rows may err by
@@ -78,7 +79,7 @@ def _forms(view: View) -> Iterator[tuple[int, bool]]:
     usual = 2 * view.manifest.factors
     asked = sorted(sent.parts, key=lambda part: abs(part.stop - part.start - usual))[:ASKED]
     for form in FORMS:
-        told = [_digits(sent, part, *form) for part in asked]
+        told = [_digits(sent, _first(part), *form, FEW_COLUMNS) for part in asked]
         if sum(one is not None for one in told) > MOSTLY * len(told):
             yield form
 
@@ -128,12 +129,18 @@ def _sent(view: View) -> _Sent:
     return _Sent(messages, tuple(part for part in parts if known[part].all()), factors)
 
 
-def _digits(sent: _Sent, part: slice, power: int, decays: bool) -> Digits | None:
-    """What the digits of one client tell, in one round."""
+def _first(part: slice) -> slice:
+    """Not all rows of a long list; none of one that is too long to be read."""
+    return part if part.stop - part.start > MOST else slice(part.start, min(part.stop, part.start + FEW_ROWS))
+
+
+def _digits(sent: _Sent, part: slice, power: int, decays: bool, columns: int | None = None) -> Digits | None:
+    """What the digits of one client tell, in one round, of the first few columns or of all."""
     assert sent.messages.gradient is not None
     if part.stop - part.start > MOST:
         return None
-    return digits(sent.messages.gradient[0][part], sent.factors[part], power, decays)
+    rows, factors = sent.messages.gradient[0][part, :columns], sent.factors[part, :columns]
+    return digits(rows, factors, power, decays)
 
 
 def _view(view: View, sent: _Sent, form: tuple[int, bool]) -> View | None:
