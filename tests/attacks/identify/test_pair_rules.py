@@ -57,6 +57,7 @@ def test_pairs_are_named_and_attacks_run_under_them(tmp_path, steps, each):
     assert [one.key for one in found.contradictions(manifest)] == ["loss"]
 
 
+@pytest.mark.thorough
 def test_other_losses_of_labels_and_ratings_are_not_called_pairs(tmp_path):
     """A cross-entropy beside the pairs, which no client's rows are without; several levels."""
     recorded(tmp_path / "t", steps=1, each=False, weight=0.01)

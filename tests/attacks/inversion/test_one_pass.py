@@ -35,6 +35,7 @@ def sent(passes: int, digits: type) -> tuple[Rows, np.ndarray]:
     return Rows(rows[None], v[None], np.zeros((1, RATINGS)), everyone, np.ones(1), 1.2e-7, None), ratings
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("passes", "digits", "answered"), [(1, np.float16, False), (PASSES, np.float32, True)]
 )

@@ -74,6 +74,7 @@ def test_negatives_that_are_kept_leave_open_which_they_are(tmp_path: Path):
     assert set(found.abstained.values()) == {OPEN_LABEL}
 
 
+@pytest.mark.thorough
 def test_other_rows_and_other_grids_are_not_answered(tmp_path: Path):
     recorded(tmp_path / "t", each=True, noise=1e-3, rule={"loss": "bpr", "local_steps": 3})
     found = fl.attack(tmp_path / "t", fl.Inversion("bpr"))

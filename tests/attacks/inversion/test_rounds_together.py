@@ -81,6 +81,7 @@ def test_the_limit_of_two_factors(tmp_path: Path):
     np.testing.assert_array_equal(new.ratings[there], truth[there])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("change", ["anew", "rerated"])
 def test_rounds_that_do_not_belong_together_are_no_answer(tmp_path: Path, change: str, dtype: type):

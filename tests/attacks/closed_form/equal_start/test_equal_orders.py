@@ -93,6 +93,7 @@ def test_long_lists_in_single_precision(tmp_path, levels: np.ndarray, after: boo
     assert right == answered >= 0.9 * sum(sizes)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("program", "levels"),
     [

@@ -104,6 +104,7 @@ def test_multiples_are_told_by_a_declared_scale_alone(tmp_path):
     assert read(tmp_path / "told", Program(), whole, sizes, grid=HALVES, constants=told) == (every, every)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("program", "told"),
     [

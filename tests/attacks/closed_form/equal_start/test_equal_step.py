@@ -44,6 +44,7 @@ def test_sizes_of_rows_are_ratings(tmp_path, how):
     assert answers(fl.attack(tmp_path / "t", "undeclared"), ratings) == ((ratings > 0).sum(), 0)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "how",
     [

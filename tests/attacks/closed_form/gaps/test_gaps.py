@@ -61,6 +61,7 @@ def test_what_is_missing_is_told_by_what_is_sent(tmp_path, step, sent, share, le
     assert right == answers >= least * (ratings > 0).sum()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "sent",
     [

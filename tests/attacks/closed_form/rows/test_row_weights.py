@@ -106,6 +106,7 @@ def test_two_rounds_are_not_enough(tmp_path):
     assert right(recorded(tmp_path / "t", lambda _: w, ratings, STARS, rounds=2), ratings)[0] == 0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "other",
     [
