@@ -45,8 +45,12 @@ def test_nothing_is_told_that_is_not_so(tmp_path, rule):
 @pytest.mark.thorough
 @pytest.mark.usefixtures("optimised")
 def test_a_confusion_table(tmp_path):
-    """A recording of each rule: nothing is told that is not so, next to no rating wrongly."""
-    rows = [row_of(random_recording(seed), tmp_path) for seed in range(len(TRUTH))]
+    """A recording of each rule: nothing is told that is not so, next to no rating wrongly.
+
+    But for optimizers, momentum and pairs of labels, which take minutes and have tests of their own.
+    """
+    rules = tuple(TRUTH)[: tuple(TRUTH).index("three-steps-momentum")]
+    rows = [row_of(random_recording(seed), tmp_path) for seed in range(len(rules))]
     assert not [row for row in rows if row["outcome"] == "wrong"]
     # a client's one clipped row may lie on the grid by accident
     assert sum(row["wrong"] for row in rows) <= ACCIDENT * sum(row["answered"] for row in rows)
