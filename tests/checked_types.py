@@ -4,7 +4,7 @@ A function whose annotations name an array is wrapped by ``jaxtyping.jaxtyped``,
 call to each other. That costs many times a plain check, so all others are checked by beartype alone, and a
 function is checked once for all calls of the same types, shapes and dtypes; wrapping them all
 (``--jaxtyping-packages``) took half of the time of tests that compile nothing. Of a function that is called
-very often every sixteenth call is looked at, for telling what calls have in common costs as much as they do.
+very often a call in 64 is looked at, for telling what calls have in common costs as much as they do.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BYTECODE = ".checked-1.pyc"  # raise the number when the decorated source change
 CLOSURES = (
     2  # functions of one definition inside a function that are checked; wrapping takes longer than a call
 )
-OFTEN, EVERY = 200, 16  # calls of a function that are all looked at; after them every so many
+OFTEN, EVERY = 200, 64  # calls of a function that are all looked at; after them every so many
 _made = Counter[Any]()
 
 
@@ -48,9 +48,12 @@ def checks_its_types(thing: Any) -> Any:
         if _made[thing.__code__] > CLOSURES:
             return thing
     here: list[Callable] = []  # what checks, made at the first call: many functions get none in one worker
+    calls = itertools.count()
 
     @functools.wraps(thing)
     def call(*args: Any, **kwargs: Any) -> Any:
+        if (now := next(calls)) > OFTEN and now % EVERY:
+            return thing(*args, **kwargs)
         if not here:
             here.append(_checked(thing))
         return here[0](*args, **kwargs)
@@ -71,7 +74,6 @@ def _once_for_all_alike(function: Callable, hints: dict[str, Any]) -> Callable:
     """``function``, checked by jaxtyped where no call of these types, shapes and dtypes was checked yet."""
     here = threading.local()  # holds a result that is to be checked without computing it again
     known: dict[Hashable, set[Hashable]] = {}  # kinds of results by kinds of arguments
-    calls = itertools.count()
 
     @functools.wraps(function)
     def body(*args: Any, **kwargs: Any) -> Any:
@@ -85,8 +87,6 @@ def _once_for_all_alike(function: Callable, hints: dict[str, Any]) -> Callable:
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if (now := next(calls)) > OFTEN and now % EVERY:
-            return function(*args, **kwargs)
         kind = _alike((args, tuple(kwargs.items())))
         if kind is None:
             return checked(*args, **kwargs)

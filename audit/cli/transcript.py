@@ -32,7 +32,8 @@ def check(
     from reports.transcript import attacks_table, facts_table, rule_table
 
     output = Output(quiet, as_json)
-    found = check_transcript(transcript, adversary)
+    with output.progress("transcript check"):  # which rule the uploads follow may take a minute
+        found = check_transcript(transcript, adversary)
     attacks = [one._asdict() for one in found.attacks]
     facts, rule = dict(found.facts), [one._asdict() for one in found.rule]
     output.show(facts_table(facts, transcript.name))

@@ -160,6 +160,7 @@ def audit_recording(
     )
     rows = given_recording.run(given, transcript, request.out, report=report)
     view = view_of(transcript, request.adversary)
+    report(len(request.attacks), len(request.attacks), "which rule the uploads follow")  # up to a minute
     contradictions = identify(view).contradictions(view.manifest)
     seconds = time.perf_counter() - start
     hint = other_adversary(transcript, view)

@@ -26,6 +26,7 @@ import numpy as np
 from jaxtyping import Float
 
 TURNS = 12  # of Gauss and Newton, from a start that is near
+STILL = 0.05  # change of what is left, relative, at which turns have come to their end
 FEWEST, FEWEST_FACTORS, SPARE = 3, 3, 4  # rows, factors, and equations beyond unknowns
 MOST_LEFT = 2.0  # last digits that are left in the middle: rounding leaves a third of one
 WORST = 1e-3  # deviation of a row's size in the middle, relative
@@ -89,8 +90,12 @@ def digits(
     rows, factors = rows.astype(float), factors.astype(float)
     with np.errstate(all="ignore"):
         at = _begun(rows, factors, power, decays)
+        before = np.inf
         for _ in range(TURNS):
             at, deviation, left = _turned(at, rows, factors, own, power, decays)
+            if not np.isfinite(left) or abs(left - before) < STILL * left:
+                break
+            before = left
         table = np.outer(at.of_row, at.of_column)
         rate = 1 + at.constant
         sure = np.isfinite(left) and left <= MOST_LEFT and (table > 0).all() and rate > SURE * deviation[0]

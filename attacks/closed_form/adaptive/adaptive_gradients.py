@@ -79,9 +79,18 @@ def _forms(view: View) -> Iterator[tuple[int, bool]]:
     usual = 2 * view.manifest.factors
     asked = sorted(sent.parts, key=lambda part: abs(part.stop - part.start - usual))[:ASKED]
     for form in FORMS:
-        told = [_digits(sent, _first(part), *form, FEW_COLUMNS) for part in asked]
-        if sum(one is not None for one in told) > MOSTLY * len(told):
+        if _explains(form, sent, asked):
             yield form
+
+
+def _explains(form: tuple[int, bool], sent: _Sent, asked: list[slice]) -> bool:
+    """Whether it explains most of them; once it cannot, the others are not looked at."""
+    spare = (1 - MOSTLY) * len(asked)
+    for part in asked:
+        spare -= _digits(sent, _first(part), *form, FEW_COLUMNS) is None
+        if spare <= 0:
+            return False
+    return bool(asked)
 
 
 def of_everybody(told: Reconstruction, view: View) -> Reconstruction:

@@ -32,6 +32,7 @@ from jaxtyping import Float
 TIMES = 2.0 ** np.arange(-6, 2.1, 0.5)  # kappa, of the one that alone would make the entries across
 LEFT = np.append(2.0 ** np.arange(-14.0, 0.0), 1e-9)[::-1]  # size of what is left, of the entries across
 PARALLEL = 1e-12  # of the longest row, that entries across have to be
+TABLE = 1 << 20  # numbers of one table of trials
 MOST = 0.5  # of its length, by which u may move along d
 
 
@@ -90,8 +91,7 @@ def second_order(
     )
     if not (np.abs(across.entries).max(initial=0.0) > PARALLEL * np.abs(g).max() and variance.max() > 0):
         return None
-    best = max(_likely(across, g), key=lambda one: one[0])
-    _, kappa, left, number = best
+    kappa, left, number = _likeliest(across, g)
     g = g - (number @ added.reshape(2, -1)).reshape(sent.shape) @ direction
     rest = across.entries - np.tensordot(number, across.added, 1)
     # y_j across, regressed on what the row shows of it
@@ -105,19 +105,24 @@ def second_order(
     return g / (1 + along), h
 
 
-def _likely(across: _Across, g: np.ndarray) -> list[tuple[float, float, float, np.ndarray]]:
-    """Log-likelihood of the entries across, kappa, size of what is left, and the two numbers c and s."""
+def _likeliest(across: _Across, g: np.ndarray) -> tuple[float, float, Float[np.ndarray, " 2"]]:
+    """kappa, the size of what is left, and c and s, under which the entries across are likeliest."""
     square = np.mean(across.entries**2)
     alone = np.sqrt(across.entries.size * square / ((g**2).sum() * across.variance.sum()))
-    out = []
-    for kappa in alone * TIMES:
-        signal = (kappa * g[:, None]) ** 2 * across.variance
-        for left in np.sqrt(square) * LEFT:
-            total = signal + left**2
-            weighed = across.added / total
-            normal = np.tensordot(weighed, across.added, ([1, 2], [1, 2]))
-            number = np.linalg.pinv(normal, hermitian=True) @ np.tensordot(weighed, across.entries, 2)
-            rest = across.entries - np.tensordot(number, across.added, 1)
-            likelihood = -0.5 * float((rest**2 / total + np.log(total)).sum())
-            out.append((likelihood, float(kappa), float(left), number))
-    return out
+    # a row for each trial, a column for each entry
+    kappa, left = (one.ravel() for one in np.meshgrid(alone * TIMES, np.sqrt(square) * LEFT, indexing="ij"))
+    signal = (g[:, None] ** 2 * across.variance).ravel()
+    entries, added = across.entries.ravel(), across.added.reshape(2, -1)
+    by_trial = np.stack([added[0] ** 2, added[0] * added[1], added[1] ** 2, *(added * entries)], axis=1)
+    number, unlikely = np.zeros((kappa.size, 2)), np.zeros(kappa.size)
+    some = max(1, TABLE // entries.size)
+    for here in (slice(at, at + some) for at in range(0, kappa.size, some)):
+        total = kappa[here, None] ** 2 * signal + left[here, None] ** 2
+        first, both, second, *right = ((1 / total) @ by_trial).T
+        normal = np.stack([first, both, both, second], axis=1).reshape(-1, 2, 2)
+        inverse = np.linalg.pinv(normal, hermitian=True)
+        number[here] = np.matmul(inverse, np.stack(right, axis=1)[..., None])[..., 0]
+        rest = entries - number[here] @ added
+        unlikely[here] = (rest**2 / total + np.log(total)).sum(axis=1)
+    best = int(np.nan_to_num(unlikely, nan=np.inf).argmin())
+    return float(kappa[best]), float(left[best]), number[best]

@@ -514,6 +514,7 @@ def test_predictions_clipped_to_the_grid_leave_zeros_of_lowest_ratings(tmp_path,
     assert good == answers >= 0.6 * (table > 0.5).sum()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_made_up_ratings_off_the_grid_make_no_multiples(tmp_path, dtype):
     """Scale not told: 2, 2, 2 and a mean of 2.5 are 4, 4, 4 and 5 with another scale, which nobody else has.

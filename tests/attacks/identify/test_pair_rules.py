@@ -38,6 +38,7 @@ def recorded(path, *, steps: int, each: bool, weight: float = 0.0):
     return used
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("steps", "each"), [(1, False), pytest.param(3, True, marks=pytest.mark.thorough)])
 def test_pairs_are_named_and_attacks_run_under_them(tmp_path, steps, each):
     """Loss, steps and whose negatives; inversion answers under it where nothing is declared, undeclared one

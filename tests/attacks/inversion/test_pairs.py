@@ -67,6 +67,7 @@ def test_a_number_of_steps_that_is_declared_wrongly_is_not_believed(tmp_path: Pa
     assert rated == used.sum()
 
 
+@pytest.mark.thorough
 def test_negatives_that_are_kept_leave_open_which_they_are(tmp_path: Path):
     """With the factor negated and all labels exchanged the same rows are sent."""
     recorded(tmp_path / "t", each=False, fresh=False, rule={"loss": "bpr", "local_steps": 3})

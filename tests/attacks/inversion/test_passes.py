@@ -19,6 +19,7 @@ from victims.transcript.reader import open_transcript
 pytestmark = pytest.mark.usefixtures("optimised")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "client",
     [

@@ -129,6 +129,7 @@ def test_is_scored_on_the_set_alone(transcripts):
     assert {row.metric for row in rows} == {"rated_set_auc", "rated_set_f1", "tpr_at_fpr_0.1pct"}
 
 
+@pytest.mark.thorough
 def test_a_list_takes_no_more_memory_than_it_has_items(many, views):
     """What a manifest declares of items makes no table: two clients, and items by the million."""
     view = views[True].select(np.array([3, 4]))

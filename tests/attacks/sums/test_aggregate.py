@@ -179,6 +179,7 @@ def fedmf(sparse, tmp_path_factory):
     }
 
 
+@pytest.mark.thorough
 class TestWithoutLists:
     @pytest.mark.parametrize("upload", ["part-text", "full-text"])
     def test_every_client_of_fedmf_reads_the_long_tail(self, fedmf, sparse, upload):

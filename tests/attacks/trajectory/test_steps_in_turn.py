@@ -64,6 +64,7 @@ def test_noise_once_cancels_in_this_order_too(community, recorded):
     assert (worst[np.isfinite(worst)] < 1e-6).all()
 
 
+@pytest.mark.thorough
 def test_stretched_ratings_of_few_items_are_taken_apart(community, recorded):
     found = Trajectory().attack(recorded("hdpmf").view("server"), 0)
     truth = community.matrix().toarray()

@@ -151,6 +151,7 @@ class TestRepeatedOptions:
         assert parse_floats("--scales", ["0", "0.5,2"], "0,1") == (0, 0.5, 2)
         assert names(["a,b", "b"]) == ("a", "b")
 
+    @pytest.mark.thorough
     @pytest.mark.parametrize(
         "chosen",
         [

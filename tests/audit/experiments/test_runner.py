@@ -170,6 +170,7 @@ def whose(cell: Cell[str], prepared: object, say) -> list[dict]:
     return [make_row(attack=cell.task, value=os.getpid(), status="ran")]
 
 
+@pytest.mark.thorough
 def test_some_cells_are_worked_on_when_nothing_else_goes_on(tmp_path):
     """By this process, last; their rows stay where they belong."""
     some = [replace(cell(tmp_path, task), place="alone" if task == "a" else "here") for task in "abc"]

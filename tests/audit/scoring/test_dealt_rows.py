@@ -35,6 +35,7 @@ def recorded(path, n_clients: int, n_ratings: int, moved: bool = False):
     return rows.set_index("metric").loc["rated_rating_accuracy"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("n_clients", [pytest.param(2, marks=pytest.mark.thorough), 1])
 def test_a_total_leak_of_next_to_nobody_is_one(tmp_path, n_clients):
     """24 ratings, and 12: neither a sign test nor one of single ratings tells."""

@@ -228,6 +228,7 @@ class TestAccount:
         worst = (law.logpdf(place) - law.logpdf(place - 2 * weight * width)).max()
         assert accounts(weight * t, "once", 50, 1)[0].epsilon == pytest.approx(worst)
 
+    @pytest.mark.thorough
     @pytest.mark.parametrize("raters", [1, pytest.param(9, marks=pytest.mark.thorough)])
     def test_delta_given_h_by_brute_force(self, raters):
         """K = 1, where the bound is exact: both densities integrated over h and the noise."""

@@ -291,6 +291,7 @@ def test_the_worst_off_stand_beside_the_mean():
     assert made.systems[0].verdict == "LEAK"
 
 
+@pytest.mark.thorough
 def test_five_hundred_cells_are_a_small_page(tmp_path):
     metrics = ("rated_rating_accuracy", "rated_set_auc", "attribute_group_accuracy", "rating_accuracy")
     who = ("server", "peer", "eavesdropper", "decrypter", "item-server")

@@ -273,6 +273,7 @@ def one_client_in(run, user, order):
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("defense", ["none", "objective-noise:noise=fresh"])
 def test_rows_of_paper_002s_program_have_references(ratings, tmp_path, defense):
     """Each message is about the item's factor of its moment; these chain from broadcast to broadcast."""

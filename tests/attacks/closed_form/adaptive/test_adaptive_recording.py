@@ -60,6 +60,7 @@ def test_one_step_is_not_answered_in_single_precision(tmp_path):
     assert not any(np.isfinite(one["value"]).any() for one in found.columns())
 
 
+@pytest.mark.thorough
 def test_what_nothing_fits_ends(tmp_path, monkeypatch):
     """The rule is looked for with a number of steps of entries, however large clients are."""
     work = []

@@ -35,6 +35,7 @@ def test_a_rate_that_is_no_round_number_is_found(tmp_path, client, name):
     assert rule.rate == pytest.approx(RATE_OF_NONE, rel=1e-6)
 
 
+@pytest.mark.thorough
 def test_a_rate_that_is_a_thousandth_off_is_put_right_by_fits(tmp_path):
     """Adagrad: with the rate held fewer clients are told than with the rate open, and none wrongly."""
     ratings = AdaptiveClient("adagrad", 3, RATE_OF_NONE).recorded(tmp_path / "t", 10, seed=0)

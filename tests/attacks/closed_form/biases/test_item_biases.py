@@ -79,6 +79,7 @@ def test_biases_that_are_no_means(tmp_path):
     assert right == many > 0
 
 
+@pytest.mark.thorough
 def test_a_grid_that_is_turned_round_is_answered_as_its_mirror_image(tmp_path):
     """The rows are the same: nothing in them can say so."""
     table = table_of(STARS)
@@ -96,6 +97,7 @@ def test_ratings_that_say_nothing_are_left_open(tmp_path):
     assert len(found.abstained) == USERS
 
 
+@pytest.mark.thorough
 def test_numbers_of_each_rating_are_not_read(tmp_path):
     table = table_of(STARS)
     biases = np.random.default_rng(2).normal(3, 1, table.shape)

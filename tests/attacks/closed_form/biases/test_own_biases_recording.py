@@ -90,6 +90,7 @@ def test_rounds_tell_the_shift(tmp_path, levels, program):
     assert right == many >= 0.95 * (table > 0).sum()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "program",
     [

@@ -70,6 +70,7 @@ def test_rows_are_put_in_order(tmp_path, program: Program, levels: np.ndarray):
     assert right == answered >= 0.9 * sum(SIZES)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "after",
     [

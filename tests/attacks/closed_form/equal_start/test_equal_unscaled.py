@@ -63,6 +63,7 @@ def test_wrong_scale_is_not_believed(tmp_path):
     assert answered == right >= USERS - 1
 
 
+@pytest.mark.thorough
 def test_noise_is_not_answered(tmp_path):
     rng = np.random.default_rng(1)
     with fl.Recorder(tmp_path / "run", rating_levels=np.arange(1.0, 6.0)) as recorder:

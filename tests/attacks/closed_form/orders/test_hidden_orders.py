@@ -150,6 +150,7 @@ def test_ratings_of_a_smaller_minibatch_stay_open(seed):
     assert (found.value == ratings)[told].all()
 
 
+@pytest.mark.thorough
 def test_errors_of_another_rule_are_not_read(tmp_path):
     """Rows that are parallel but for a tenth, about numbers that are no ratings."""
     rng = np.random.default_rng(0)

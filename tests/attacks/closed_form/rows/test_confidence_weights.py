@@ -54,6 +54,7 @@ def test_confidences_are_read(tmp_path, alpha, levels, dtype, unrated):
     assert many >= 0.8 * (table > 0).sum()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("power", [2.0, 0.5])
 def test_other_weights_have_no_wrong_answer(tmp_path, power):
     table = recorded(tmp_path / "t", 1.0, STARS, power=power)

@@ -61,6 +61,7 @@ def test_ratings_less_a_number_are_read_where_the_grid_has_no_mirror_image(tmp_p
     assert off.size >= 0.9 * (table > 0).sum()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("pull", [0.0, 1e-17], ids=["none", "below the digits"])
 def test_without_a_pull_clipped_rows_are_no_pulled_ones(tmp_path, pull):
     """Their planes hold the client's direction whatever it is."""

@@ -91,6 +91,7 @@ def test_biases_of_items_that_are_broadcast(tmp_path):
     assert good == answers >= 0.9 * (ratings > 0).sum()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", [pytest.param(8, marks=pytest.mark.thorough), 14])
 def test_rows_that_lose_their_digits_are_left_open(tmp_path, seed):
     """Factors move by a hundred-thousandth: a row was off by a level, others of its client were not."""

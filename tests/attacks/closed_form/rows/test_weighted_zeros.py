@@ -53,6 +53,7 @@ def test_lists_and_ratings_are_a_leak_and_rows_for_all_items_none(tmp_path):
     assert set(rows[rows["attack"] == "rated-set"]["verdict"]) == {"NOT TESTED"}
 
 
+@pytest.mark.thorough
 def test_noise_is_no_line(tmp_path):
     recorded(tmp_path / "run", 0.1, -2.0, noise=0.5)
     assert len(fl.attack(tmp_path / "run", "undeclared").abstained) == USERS

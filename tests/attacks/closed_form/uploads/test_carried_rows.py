@@ -71,6 +71,7 @@ def test_two_rounds_tell_what_was_carried(tmp_path, carried):
         np.testing.assert_allclose(value[here], table[user[here], index[here]], atol=1e-6)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("rounds", "dropped"),
     [pytest.param((4,), False, marks=pytest.mark.thorough), ((4, 6), False), ((4, 5), True)],

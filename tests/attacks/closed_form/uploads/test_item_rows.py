@@ -50,6 +50,7 @@ def test_changes_are_read_to_the_digits_of_what_they_change(tmp_path, upload):
     assert fl.identify(tmp_path / "t").rule.items() >= {"order": "per-rating", "batch_size": 1}.items()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("upload", ["delta", "weights"])
 def test_changes_in_single_precision_are_not_answered_wrongly(tmp_path, upload):
     ratings = stepped(tmp_path / "t", upload, np.float32, rate=0.02)
