@@ -469,7 +469,7 @@ def test_known_scale_ignores_what_is_not_a_number(transcripts):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("scale", [1.0, 1e-6])
+@pytest.mark.parametrize("scale", [1e-6])
 def test_one_client_whose_rows_fit_nothing(transcripts, scale):
     """Rows of one client dealt out anew, under a scale that makes them impossible: no crash, no answer."""
     view = transcripts["semi-als", "include-unrated"].view("server")

@@ -208,10 +208,6 @@ class TestTwoRuns:
         "words",
         [
             pytest.param(
-                ["audit", "--data", SMALL, "--weighting", "observed-only", "--attack", "spectral"],
-                marks=pytest.mark.thorough,
-            ),
-            pytest.param(
                 ["sweep", "--data", SMALL, "--update", "semi-als", "--weighting", "observed-only",
                  "--attacks", "spectral", "--scales", "0,1", "--rounds", "2", "--jobs", "1"],
                 marks=pytest.mark.thorough,

@@ -32,24 +32,34 @@ def name(value: object) -> str:
     return getattr(value, "__name__", str(value))
 
 
-@pytest.mark.parametrize(
-    "dtype", [np.float64, pytest.param(np.float32, marks=pytest.mark.thorough)], ids=name
+CASES = (  # who steps how, what is sent, of how much, and the least share of ratings that is told
+    (one_step, largest_of_each_row, 0.5, 0.9),
+    (one_step, largest_of_each_row, 0.2, 0.45),
+    (one_step, largest_of_all, 0.5, 0.8),
+    (one_step, largest_of_all, 0.2, 0.2),
+    (one_step, at_random, 0.5, 0.98),
+    (one_step, at_random, 0.2, 0.75),
+    (in_turn, largest_of_each_row, 0.5, 0.65),
+    (in_turn, largest_of_all, 0.5, 0.65),
+    (in_turn, at_random, 0.5, 0.95),
+    (in_turn, at_random, 0.2, 0.4),
+    (three_steps, largest_of_all, 0.5, 0.8),
+    (three_steps, at_random, 0.5, 0.65),
 )
+BY_DEFAULT = (0, 4)  # in double precision; single precision is asked where half of the entries are sent
+
+
 @pytest.mark.parametrize(
-    ("step", "sent", "share", "least"),
+    ("step", "sent", "share", "least", "dtype"),
     [
-        (one_step, largest_of_each_row, 0.5, 0.9),
-        (one_step, largest_of_each_row, 0.2, 0.45),
-        (one_step, largest_of_all, 0.5, 0.8),
-        (one_step, largest_of_all, 0.2, 0.2),
-        (one_step, at_random, 0.5, 0.98),
-        pytest.param(one_step, at_random, 0.2, 0.75, marks=pytest.mark.thorough),
-        (in_turn, largest_of_each_row, 0.5, 0.65),
-        pytest.param(in_turn, largest_of_all, 0.5, 0.65, marks=pytest.mark.thorough),
-        pytest.param(in_turn, at_random, 0.5, 0.95, marks=pytest.mark.thorough),
-        pytest.param(in_turn, at_random, 0.2, 0.4, marks=pytest.mark.thorough),
-        (three_steps, largest_of_all, 0.5, 0.8),
-        pytest.param(three_steps, at_random, 0.5, 0.65, marks=pytest.mark.thorough),
+        pytest.param(
+            *case,
+            dtype,
+            marks=[] if number in BY_DEFAULT and dtype is np.float64 else [pytest.mark.thorough],
+        )
+        for number, case in enumerate(CASES)
+        for dtype in (np.float64, np.float32)
+        if dtype is np.float64 or case[2] == 0.5
     ],
     ids=name,
 )
