@@ -8,8 +8,8 @@ from beartype.roar import BeartypeCallHintParamViolation, BeartypeCallHintReturn
 from jaxtyping import Float, TypeCheckError
 
 from attacks.base import Estimates
-from tests.checked_types import checks_its_types
-from victims.common.files import partial_name
+from tests.checked_types import EVERY, OFTEN, checks_its_types
+from victims.evaluation.feedback_split import feedback_split
 from victims.protocols.fedmvmf import FedMVMF
 
 Rows = Float[np.ndarray, "rows factors"]
@@ -69,9 +69,19 @@ def test_types_of_arguments_and_results():
         checked(0)
 
 
+def test_of_what_is_called_very_often_some_calls_are_looked_at():
+    checked, refused = checks_its_types(name), 0
+    for _ in range(OFTEN + 2 * EVERY):
+        try:
+            checked("1")
+        except BeartypeCallHintParamViolation:
+            refused += 1
+    assert OFTEN <= refused <= OFTEN + 3
+
+
 def test_the_packages_are_checked(small_view):
     with pytest.raises(BeartypeCallHintParamViolation):
-        partial_name("no path")
+        feedback_split("no ratings", 0.2, 0.5, 0)
     with pytest.raises(TypeCheckError):
         FedMVMF(factors="6")
     with pytest.raises(TypeCheckError):
