@@ -9,11 +9,14 @@ from jaxtyping import Bool, Float, Int
 
 from attacks.base import Estimates, Reconstruction
 from attacks.closed_form.fit.decoding import nearest_level
+from victims.transcript.view import ITEM
 
 MOST = 0.5  # share of the clients that can be judged that has to fit
 FEWEST, FEWEST_NOISY = 3, 8  # of these clients, at least: exact rows of the declared rule are never off
 TELLING = 3  # levels among a client's ratings: fewer lie on the grid under many a shift and factor
 EXACTLY = 0.8  # the same of exact rows, which are never off the grid unless something else is learned
+ALIKE, ALIKE_CLIENTS = 20, 3  # ratings of one level, and clients, that are no accident
+ALL_ALIKE = "everybody would have rated everything alike: the rows are alike for another reason"
 OFF = 0.5  # misfit of exact rows that are off the grid
 
 
@@ -163,6 +166,33 @@ def mostly_on_the_grid(
     used = np.array([np.unique(own[there]).size for own, there in zip(near, told, strict=True)])
     n_fit = int((good & (used >= TELLING)).sum())
     return n_fit >= EXACTLY * (n_fit + int(off.sum()))
+
+
+def unless_all_alike(found: Reconstruction, levels: Float[np.ndarray, " levels"]) -> Reconstruction:
+    """Answer nobody where several clients are all told to have rated everything alike.
+
+    Rows of one length, as optimizers make them, say so wherever a length of the factor happens to allow it.
+
+    Parameters
+    ----------
+    found : Reconstruction
+        Its values are in stars.
+    levels : (n_levels,)
+        Ratings that exist, ascending, in stars. Of one level ratings are alike.
+
+    Returns
+    -------
+    Reconstruction
+    """
+    told, clients = [], 0
+    for block in found.blocks:
+        here = (block.kind == ITEM) & np.isfinite(block.value) & (block.value != 0)
+        told.append(nearest_level(block.value[here], levels))
+        clients += int(here.any(axis=1).sum())
+    near = np.concatenate([*told, np.zeros(0)])
+    if levels.size == 1 or clients < ALIKE_CLIENTS or near.size < ALIKE or np.ptp(near) > 0:
+        return found
+    return silent_about(found, ~np.isin(found.users, list(found.abstained)), ALL_ALIKE)
 
 
 def silent_about(found: Reconstruction, whom: Bool[np.ndarray, " users"], reason: str) -> Reconstruction:

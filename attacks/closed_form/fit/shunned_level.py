@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from attacks.base import Reconstruction, Scope
-from attacks.closed_form.fit.contradicted import silent_about
+from attacks.closed_form.fit.contradicted import silent_about, unless_all_alike
 from attacks.closed_form.fit.decoding import distance_to_levels, nearest_level
 from attacks.closed_form.fit.goodness_of_fit import step_of
 from victims.transcript.view import View
@@ -72,6 +72,7 @@ def unless_shunned(
     Reconstruction
     """
     levels = np.array(view.manifest.rating_levels)
+    found = unless_all_alike(found, levels)
     answered = ~np.isin(found.users, list(found.abstained))
     either = [user for block in found.blocks for user in block.users[may_be_lowered(block.value, levels)]]
     both = answered & np.isin(found.users, either)

@@ -7,7 +7,7 @@ import pytest
 
 import factorleak as fl
 from attacks.base import Estimates, Reconstruction
-from attacks.closed_form.fit.contradicted import unless_contradicted
+from attacks.closed_form.fit.contradicted import ALL_ALIKE, unless_contradicted
 
 
 def noisy_step(path, attack, learned=lambda stars: stars, bias=0.0):
@@ -78,3 +78,22 @@ def test_who_counts_as_judged():
     few = numbers([0.1] * 3 + [0.9] * 7, [0.25] * 3 + [0.01] * 7, [True] * 3 + [False] * 7)
     assert unless_contradicted(few, 0.25, np.ones(10, bool)) is few
     assert unless_contradicted(off, 0.25, np.arange(10) < 5) is off
+
+
+@pytest.mark.parametrize(("clients", "stars", "answered"), [(6, (2,), 0), (2, (2,), 2), (6, (2, 5), 6)])
+def test_rows_that_say_that_everybody_rated_everything_alike_are_not_answered(
+    tmp_path, clients, stars, answered
+):
+    """As the equally long rows of an optimizer did, whose decay met its step; few clients may be so."""
+    rng = np.random.default_rng(0)
+    with fl.Recorder(tmp_path / "t", rating_levels=[1, 2, 3, 4, 5]) as recorder:
+        q = rng.normal(0, 0.5, (40, 4))
+        recorder.broadcast(0, q)
+        for user in range(clients):
+            items, p = rng.choice(40, 10, replace=False), rng.normal(0, 0.5, 4)
+            r = np.resize(stars, 10)
+            recorder.upload(0, user, np.outer(r - q[items] @ p, p), items)
+    found = fl.attack(tmp_path / "t", "grid")
+    assert clients - len(found.abstained) == answered
+    if not answered:
+        assert set(found.abstained.values()) == {ALL_ALIKE}
