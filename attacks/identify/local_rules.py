@@ -7,7 +7,7 @@ copies that move or not and as few open constants as explain them. Passes, one r
 are fitted to a few clients in the order of their rows (``attacks.inversion.passes``).
 
 A client is explained where nothing but the last digits of its rows is left. Where several numbers of steps
-explain as many clients, none is told and all are named.
+explain as many clients, none is told and all are named; nor is one whose rates no clients share.
 """
 
 from __future__ import annotations
@@ -37,6 +37,9 @@ from victims.transcript.view import View
 MOST = 0.5  # of the clients, that a rule must explain, or that must agree on a constant
 FEWEST = 2  # clients that steps are told from
 MOMENTUM_DIGITS = 3  # that clients agree on
+OWN_RATES = (
+    "local_steps: most clients' fits share no rate, as where steps of another kind are taken for these"
+)
 ASKED = 6  # clients that passes are fitted to
 SQUARED = ("squared", "identity")
 LOSSES = {
@@ -99,8 +102,13 @@ def steps_fit(view: View) -> LocalFit | None:
             sample = _fitted_clients(rule, view, found)
         if sample is not None and len(sample[1]) >= FEWEST and (best := _simplest(rule, view, *sample)):
             break
-    if not best:
-        return LocalFit(keys, {}, clients, view.users.size)
+    none = LocalFit(keys, {}, clients, view.users.size)
+    return _steps(none, best) if best else none
+
+
+def _steps(none: LocalFit, best: list[_Tried]) -> LocalFit:
+    """What numbers of steps say that explain clients equally well, beside what is said without them."""
+    keys = dict(none.rule)
     values = sorted({int(one.value) for one in best})
     moving = sorted({bool(one.constants[0, local_steps.MOVES]) for one in best})
     undecided = []
@@ -120,8 +128,10 @@ def steps_fit(view: View) -> LocalFit | None:
             keys["nesterov"] = True
     if len(best) == 1:
         more, constants, either = _constants_of(best[0])
+        if not (more or either):
+            return none._replace(undecided=(OWN_RATES,))
         keys, undecided = keys | more, undecided + either
-    return LocalFit(keys, constants, clients, view.users.size, tuple(undecided))
+    return none._replace(rule=keys, constants=constants, undecided=tuple(undecided))
 
 
 def _fitted_clients(

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 import factorleak as fl
 from attacks.closed_form.fit.goodness_of_fit import ACCIDENT
 from attacks.identify.identification import Identification
+from attacks.identify.local_rules import OWN_RATES
 from audit.cli.main import app
 from tests.oracles.client_programs import Program
 from tests.oracles.local_training import Client
@@ -69,6 +70,17 @@ def test_several_steps_that_are_too_short_are_not_called_one(tmp_path):
     )
     manifest = fl.open_transcript(tmp_path / "u").manifest
     assert not fl.identify(tmp_path / "u").contradictions(manifest)
+
+
+@pytest.mark.thorough
+@pytest.mark.usefixtures("optimised")
+def test_steps_whose_rates_no_clients_share_are_not_counted(tmp_path):
+    """Three steps with momentum, short ones in single precision: two without it explain each client alone."""
+    random_recording(146).record(tmp_path / "t")
+    found = fl.identify(tmp_path / "t")
+    assert found.rule["batch_size"] == "all"
+    assert "local_steps" not in found.rule
+    assert found.undecided == (OWN_RATES,)
 
 
 def test_sum_and_mean_are_left_open_where_all_clients_have_as_many_ratings(tmp_path):
