@@ -187,8 +187,8 @@ def told_scales(asked: list[Asked]) -> Told:
     for one in asked:
         found = one.found
         here = found.answered & np.isfinite(found.of_error)
-        of_all = 1 / (found.of_error * found.of_factor), one.rows.item.sum(axis=1), found.steps
-        told.append(np.stack([part[here] for part in of_all], axis=1))
+        scale = 1 / (found.of_error * found.of_factor)[here]  # of the others either may be 0
+        told.append(np.stack([scale, one.rows.item.sum(axis=1)[here], found.steps[here]], axis=1))
     return Told(*np.concatenate(told).T)
 
 

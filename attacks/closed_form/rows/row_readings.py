@@ -133,7 +133,7 @@ def _without_row_scales(rows: Rows, manifest: Manifest, max_misfit: float) -> Re
     best = read(numbers, rows._replace(scale=np.full(told.size, np.nan)), manifest, max_misfit)
     n_rated = rows.item.sum(axis=1).astype(float)
     free = best.answered & np.isfinite(best.of_error)
-    here = common_scale((1 / (best.of_error * best.of_factor))[free], n_rated[free])
+    here = common_scale(1 / (best.of_error * best.of_factor)[free], n_rated[free])
     declared = manifest.upload.regularization
     scales = [np.full(told.size, np.nan) if here is None else here.of(n_rated), rows.scale]
     scales.append(np.full(told.size, manifest.upload.scale / declared if declared else np.nan))
