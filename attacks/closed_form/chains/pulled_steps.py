@@ -75,7 +75,7 @@ def shared_multiple(
     Returns
     -------
     float
-        0 where pairs of rows show none.
+        0 where pairs of rows show none, or no factor reaches across its row.
     """
     if len(rows) < LEAST:
         return 0.0
@@ -90,5 +90,8 @@ def shared_multiple(
             part[first] - np.einsum("pk,pk->p", part[first], unit[second])[:, None] * unit[second]
             for part in (rows, factors)
         )
-        multiple = float((row * factor).sum() / (factor**2).sum())
+        across = float((factor**2).sum())
+        if across == 0:  # factors along the rows, as of items that all start alike, tell no multiple
+            return 0.0
+        multiple = float((row * factor).sum()) / across
     return multiple
