@@ -37,6 +37,10 @@ from victims.transcript.view import View
 MOST = 0.5  # of the clients, that a rule must explain, or that must agree on a constant
 FEWEST = 2  # clients that steps are told from
 MOMENTUM_DIGITS = 3  # that clients agree on
+EXACT = 1e-10  # relative size of last digits that show what is of third order in the rate
+HIDDEN = (
+    "local_steps: with a second rate, momentum or a scale of each client, rows of these digits leave it open"
+)
 OWN_RATES = (
     "local_steps: most clients' fits share no rate, as where steps of another kind are taken for these"
 )
@@ -95,15 +99,26 @@ def steps_fit(view: View) -> LocalFit | None:
         return None
     keys: dict[str, Any] = {"loss": "squared", "link": "identity", "order": "batch", "batch_size": "all"}
     clients = int(inside.sum())
-    best: list[_Tried] = []
     for rule in OVER_ALL:
         sample = known_clients(view, found)
         if sample is None or len(sample[1]) < FEWEST:
             sample = _fitted_clients(rule, view, found)
         if sample is not None and len(sample[1]) >= FEWEST and (best := _simplest(rule, view, *sample)):
-            break
-    none = LocalFit(keys, {}, clients, view.users.size)
-    return _steps(none, best) if best else none
+            none = LocalFit(keys, {}, clients, view.users.size)
+            if sample[0].precision > EXACT and _is_any_number(best):
+                return none._replace(undecided=(HIDDEN,))
+            return _steps(none, best)
+    return LocalFit(keys, {}, clients, view.users.size)
+
+
+def _is_any_number(best: list[_Tried]) -> bool:
+    """Whether what the rate leaves open can make up for a wrong number of steps, but for third orders.
+
+    Rows of n steps at the rate h are n h of one order and n (n - 1) / 2 h^2 of the next, which a second rate,
+    a scale or momentum turns into what it likes.
+    """
+    makes_up = (local_steps.RATIO, local_steps.SCALE, local_steps.MOMENTUM)
+    return any(one.family.free[constant] for one in best for constant in makes_up)
 
 
 def _steps(none: LocalFit, best: list[_Tried]) -> LocalFit:
