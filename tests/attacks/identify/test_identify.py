@@ -76,7 +76,7 @@ def test_several_steps_that_are_too_short_are_not_called_one(tmp_path):
 @pytest.mark.usefixtures("optimised")
 @pytest.mark.parametrize("seed", [146, 177])
 def test_short_steps_in_single_precision_are_not_counted(tmp_path, seed):
-    """Three steps with momentum: two without it and with a second rate, or own scales, leave no more of rows."""
+    """Three steps with momentum: two without it, with a second rate or own scales, explain rows as well."""
     random_recording(seed).record(tmp_path / "t")
     found = fl.identify(tmp_path / "t")
     assert found.rule["batch_size"] == "all"
