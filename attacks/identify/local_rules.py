@@ -7,7 +7,8 @@ copies that move or not and as few open constants as explain them. Passes, one r
 are fitted to a few clients in the order of their rows (``attacks.inversion.passes``).
 
 A client is explained where nothing but the last digits of its rows is left. Where several numbers of steps
-explain as many clients, none is told and all are named; nor is one whose rates no clients share.
+explain as many clients, none is told and all are named; nor is one whose rates no clients share, or that in
+single precision another open constant makes up for.
 """
 
 from __future__ import annotations

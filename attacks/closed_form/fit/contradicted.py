@@ -16,7 +16,9 @@ FEWEST, FEWEST_NOISY = 3, 8  # of these clients, at least: exact rows of the dec
 TELLING = 3  # levels among a client's ratings: fewer lie on the grid under many a shift and factor
 EXACTLY = 0.8  # the same of exact rows, which are never off the grid unless something else is learned
 ALIKE, ALIKE_CLIENTS = 20, 3  # ratings of one level, and clients, that are no accident
-ALL_ALIKE = "everybody would have rated everything alike: the rows are alike for another reason"
+ALL_ALIKE = (
+    "everybody would have rated everything alike, which the rows of some optimizers say of any ratings"
+)
 OFF = 0.5  # misfit of exact rows that are off the grid
 
 

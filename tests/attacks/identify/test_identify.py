@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 import factorleak as fl
 from attacks.closed_form.fit.goodness_of_fit import ACCIDENT
 from attacks.identify.identification import Identification
-from attacks.identify.local_rules import HIDDEN
+from attacks.identify.local_rules import HIDDEN, OWN_RATES
 from audit.cli.main import app
 from tests.oracles.client_programs import Program
 from tests.oracles.local_training import Client
@@ -82,6 +82,24 @@ def test_short_steps_in_single_precision_are_not_counted(tmp_path, seed):
     assert found.rule["batch_size"] == "all"
     assert "local_steps" not in found.rule
     assert found.undecided == (HIDDEN,)
+
+
+def test_steps_at_a_rate_of_each_client_are_not_counted(tmp_path):
+    """Three steps in double precision: what clients do not share is no constant of a rule."""
+    rng = np.random.default_rng(0)
+    with fl.Recorder(tmp_path / "t", rating_levels=[1, 2, 3, 4, 5]) as recorder:
+        q = rng.normal(0, 0.5, (40, 3))
+        recorder.broadcast(0, q)
+        for user, rate in enumerate(np.geomspace(0.004, 0.04, 8)):
+            items, p = rng.choice(40, 12 + user, replace=False), rng.normal(0, 0.5, 3)
+            v, r = q[items].copy(), rng.integers(1, 6, 12 + user)
+            for _ in range(3):
+                error = r - v @ p
+                p, v = p + rate * error @ v, v + rate * np.outer(error, p)
+            recorder.upload(0, user, v - q[items], items)
+    found = fl.identify(tmp_path / "t")
+    assert found.undecided == (OWN_RATES,)
+    assert "local_steps" not in found.rule
 
 
 def test_sum_and_mean_are_left_open_where_all_clients_have_as_many_ratings(tmp_path):
