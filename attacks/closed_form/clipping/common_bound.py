@@ -142,8 +142,10 @@ def bound_of(asked: Iterable[tuple[Reading, Rows]], levels: Float[np.ndarray, " 
     if sum(exact) >= EXACT_CLIENTS:
         sizes = [one for one, sure in zip(sizes, exact, strict=True) if sure]
         around = [one for one, sure in zip(around, exact, strict=True) if sure]
-    # exact errors of one client may be equal because factors are
-    return pile_up(sizes, np.array(around), 1 if exact == [False] else CLIENTS)
+    alone = exact == [False]  # exact errors of one client may be equal because factors are
+    bound = pile_up(sizes, np.array(around), 1 if alone else CLIENTS)
+    # nobody else says whether the largest one was clipped
+    return float(sizes[0].max()) if alone and bound == NONE else bound
 
 
 def pile_up(sizes: list[np.ndarray], around: Float[np.ndarray, " clients"], clients: int = CLIENTS) -> float:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import factorleak as fl
-from attacks.closed_form.clipping.common_bound import NONE, not_lowered, pile_up
+from attacks.closed_form.clipping.common_bound import NONE, bound_of, not_lowered, pile_up
 from attacks.closed_form.clipping.one_clipped import reading_of_one_clipped
 from attacks.closed_form.uploads.readings import Reading, Rows, reading_of
 from tests.oracles.rule_programs import Recording
@@ -122,6 +122,16 @@ def test_one_client_alone_shows_a_bound_of_rounded_errors():
     rounded = np.array([0.5, 1.6, 3.1, 3.94, 3.97, 3.98, 4.0, 4.04])
     assert pile_up([rounded], np.array([0.05]), clients=1) == pytest.approx(3.98, abs=0.02)
     assert pile_up([rounded[:5]], np.array([0.05]), clients=1) == NONE
+
+
+@pytest.mark.parametrize(("misfit", "open_"), [(0.01, True), (1e-12, False)])
+def test_of_one_inexact_client_the_largest_error_may_be_the_bound(misfit, open_):
+    """Two digits, all others unread: a 5 that was clipped to 4 had been read as one."""
+    r = np.array([1.0, 2, 3, 4, 5, 4, 2, 1, 3])
+    rows, error, p = exact_rows(r)
+    read = read_with(rows, p, r)._replace(misfit=np.array([misfit]))
+    found = bound_of([(read, rows)], STARS)
+    assert found == (pytest.approx(np.abs(error).max()) if open_ else NONE)
 
 
 def test_programs_that_clip_nothing_lose_nothing(tmp_path):
