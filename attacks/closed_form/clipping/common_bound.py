@@ -132,7 +132,9 @@ def bound_of(asked: Iterable[tuple[Reading, Rows]], levels: Float[np.ndarray, " 
     sizes: list[np.ndarray] = []
     around: list[float] = []
     exact: list[bool] = []
+    n_unread = 0
     for read, rows in asked:
+        n_unread += int((~read.answered).sum())
         found = errors_of(read, rows, levels)
         for user in np.flatnonzero(np.isfinite(found.around) & np.isfinite(found.error).any(axis=1)):
             own = np.abs(found.error[user])
@@ -144,8 +146,8 @@ def bound_of(asked: Iterable[tuple[Reading, Rows]], levels: Float[np.ndarray, " 
         around = [one for one, sure in zip(around, exact, strict=True) if sure]
     alone = exact == [False]  # exact errors of one client may be equal because factors are
     bound = pile_up(sizes, np.array(around), 1 if alone else CLIENTS)
-    # nobody else says whether the largest one was clipped
-    return float(sizes[0].max()) if alone and bound == NONE else bound
+    # others that are not read say that something was done to errors, and not that it was nothing to this one
+    return float(sizes[0].max()) if alone and n_unread and bound == NONE else bound
 
 
 def pile_up(sizes: list[np.ndarray], around: Float[np.ndarray, " clients"], clients: int = CLIENTS) -> float:

@@ -130,7 +130,9 @@ def test_of_one_inexact_client_the_largest_error_may_be_the_bound(misfit, open_)
     r = np.array([1.0, 2, 3, 4, 5, 4, 2, 1, 3])
     rows, error, p = exact_rows(r)
     read = read_with(rows, p, r)._replace(misfit=np.array([misfit]))
-    found = bound_of([(read, rows)], STARS)
+    unread = reading_of(r[None], np.inf, 0.25)
+    assert bound_of([(read, rows)], STARS) == NONE
+    found = bound_of([(read, rows), (unread, rows)], STARS)
     assert found == (pytest.approx(np.abs(error).max()) if open_ else NONE)
 
 
