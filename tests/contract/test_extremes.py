@@ -22,15 +22,13 @@ ATTACKS = list(entries("attacks"))
 COMPILED = [name for name in ATTACKS if name.startswith(("likelihood", "trajectory", "root", "inversion"))]
 QUICK = [name for name in ATTACKS if name not in COMPILED]
 OPENED = {"quick": 6, "compiled": 1}  # cases of each scenario that are not refused
-FEW = 4  # of the quick ones, where it is not thorough
 SAMPLES = [
     pytest.param(
-        scenario, kind, most, id=f"{'/'.join(scenario)}-{name}",
-        marks=[pytest.mark.thorough] if name == "quick" or scenario in SCENARIOS[1:3] else [],
+        scenario, kind, most, id=f"{'/'.join(scenario)}-{kind}",
+        marks=[pytest.mark.thorough] if kind == "quick" or scenario in SCENARIOS[1:3] else [],
     )
     for scenario in SCENARIOS
-    for name, kind, most in (("few", "quick", FEW), *((kind, kind, most) for kind, most in OPENED.items()))
-    if name != "few" or scenario not in SCENARIOS[1:3]  # where the thorough ones begin with them
+    for kind, most in OPENED.items()
 ]  # fmt: skip
 
 

@@ -152,8 +152,10 @@ REPEATED = {
 def test_a_permutation_changes_no_answer(folder, recording):
     for adversary in READ_BY.get(recording, ("server",)):
         seen = views(folder, recording, adversary)
+        few = [view.select(view.users[:16]) for view in seen]
         for name in FAST:
-            same_answers(name, {}, seen, f"{recording} by {adversary}")
+            some = seen if BUILT_IN["attacks"][name].whole else few
+            same_answers(name, {}, some, f"{recording} by {adversary}")
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,7 @@ def both(path: Path, adversary: str = "server") -> tuple[View, View]:
 
 
 def answers(view: View, name: str) -> Reconstruction:
-    whole = name in FAST or BUILT_IN["attacks"][name].whole
+    whole = BUILT_IN["attacks"][name].whole
     few = view.users[:4] if name.startswith("root-") else view.users[:16]
     return make_attack(name, SHORT.get(name, {})).attack(view if whole else view.select(few), 5)
 
@@ -156,11 +156,11 @@ def test_our_recordings(recorded, recording):
         (name, recording)
         for place, name in enumerate(SHORT)
         for number, recording in enumerate(OURS)
-        if (place + number) % 2 == 0
+        if (place + number) % 4 == 0
     ],
 )
 def test_our_recordings_by_what_iterates(recorded, recording, name):
-    """Every second pair: each attack on half of the recordings, and each of those by half of the attacks."""
+    """Every fourth pair: each attack on some recordings, and each of those by some attacks."""
     path = recorded(recording)
     for adversary in READ_BY.get(recording, ("server",)):
         same(both(path, adversary), [name], f"{recording} by {adversary}")

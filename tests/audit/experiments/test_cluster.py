@@ -47,7 +47,7 @@ GRIDS = {  # of which "blocks" has sweep, predict and quality
     "blocks": "",
     "audit": "audit --victim mf --attack spectral --attack guess-majority --rounds 0,1",
     "predict pdmfrec": "predict --victim pdmfrec --method pmf --rates 0.01,0.02 --epochs 2 --runs 2",
-    "claims": "claims --protocol mf --protocol hdpmf --noise once --epochs 3 --rounds 2 --no-bounds",
+    "claims": "claims --protocol mf --protocol hdpmf --noise once --epochs 2 --rounds 2 --no-bounds",
 }
 IN_ONE_PROCESS = ("audit",)  # commands without --jobs
 BLOCKS = f"""
