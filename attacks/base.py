@@ -40,7 +40,12 @@ class Scope(StrEnum):
     RATINGS_AND_ATTRIBUTES = "ratings and attributes"
     RATED_SET = "rated set"  # which items are rated; values of ratings and attributes mean nothing
     DIFFERENCES = "rating differences"  # levels; by how many all of a client are to be shifted is open
+    SIZES = "sizes of rating differences"  # and whether all of them are upside down
     LIST_LENGTHS = "list lengths"  # how many items are rated: a diagnostic of that name, and no blocks
+
+
+#: Of answers that tell a client's ratings relative to each other alone.
+RELATIVE = (Scope.DIFFERENCES, Scope.SIZES)
 
 
 class Identities(StrEnum):

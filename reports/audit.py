@@ -9,8 +9,8 @@ from reports.layout import Sheet
 from reports.verdicts import (
     ANSWERED,
     CLAIMED,
-    DIFFERENCES,
     NOT_TESTED,
+    RELATIVE,
     Row,
     grouped,
     is_guess,
@@ -28,13 +28,13 @@ SHOWN = (
     "rated_set_auc",
     "attribute_group_accuracy",
     CLAIMED,
-    DIFFERENCES,
+    *RELATIVE,
     "factor_cosine",
     "factor_relative_error",
     ANSWERED,
 )
 HEADLINE = "rating_accuracy"  # of a row that stands for an attack that reads no rating
-OF_RATINGS = ("rated_rating_accuracy", CLAIMED, DIFFERENCES)
+OF_RATINGS = ("rated_rating_accuracy", CLAIMED, *RELATIVE)
 
 
 def audit_table(rows: Sequence[Row], title: str) -> Sheet:
@@ -113,7 +113,7 @@ def _sentence(rows: Sequence[Row], listed: bool) -> str:
     if best is None:
         return f"{_untested(rows)}."
     metrics = {row["metric"]: row for row in rows if row["attack"] == best}
-    named = ["rated_rating_accuracy", DIFFERENCES, "attribute_group_accuracy", CLAIMED]
+    named = ["rated_rating_accuracy", *RELATIVE, "attribute_group_accuracy", CLAIMED]
     rated = ""
     if rows[0]["weighting"] == "include-unrated" or not listed:
         named.append("rated_set_auc")

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from rich.table import Table
 
-from reports.verdicts import CLAIMED, DIFFERENCES, NOT_TESTED, Row, grouped, number, of_what, tested
+from reports.verdicts import CLAIMED, NOT_TESTED, RELATIVE, Row, grouped, number, of_what, tested
 
 BOUND = "empirical_epsilon"
 LEAK = "rated_rating_accuracy"
@@ -162,7 +162,7 @@ def best_answer(rows: Sequence[Row]) -> Row | None:
     mapping or None
         None where nothing was tested.
     """
-    answered = [row for row in rows if row["metric"] in (LEAK, DIFFERENCES) and tested(row)]
+    answered = [row for row in rows if row["metric"] in (LEAK, *RELATIVE) and tested(row)]
     return max(answered, key=lambda row: row["advantage"]) if answered else None
 
 

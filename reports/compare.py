@@ -8,7 +8,7 @@ import numpy as np
 from rich.table import Table
 
 from reports.leaks import LEAKS, Leak, kinds_of, leak_cell, leak_of, why_nothing, worst_cell
-from reports.verdicts import CLAIMED, DIFFERENCES, Row, grouped, number
+from reports.verdicts import CLAIMED, DIFFERENCES, SIZES, Row, grouped, number
 
 QUALITY = "ndcg_at_10"
 SENT = "bytes_sent_mean"
@@ -19,6 +19,10 @@ NAMELESS = (
 SHIFTED = (
     "rows do not tell by how many levels all ratings of a client are to be shifted; the value is the share "
     "of its pairs of ratings whose difference is right"
+)
+UPSIDE_DOWN = (
+    "rows do not tell which of two ratings is the higher; the value is the share of a client's pairs of "
+    "ratings that are as far from each other as is said"
 )
 SECONDS = ("seconds_local_update", "seconds_encryption", "seconds_decryption")
 
@@ -52,6 +56,8 @@ def comparison_table(rows: Sequence[Row], title: str) -> Table:
         table.caption += f"\n(nameless): {NAMELESS}"
     if any(leak.row is not None and leak.row["metric"] == DIFFERENCES for leak in shown):
         table.caption += f"\n(differences): {SHIFTED}"
+    if any(leak.row is not None and leak.row["metric"] == SIZES for leak in shown):
+        table.caption += f"\n(sizes of differences): {UPSIDE_DOWN}"
     return table
 
 

@@ -17,7 +17,13 @@ Row = Mapping[str, Any]
 
 CLAIMED = "claimed_rating_accuracy"  # of answers about clients without a name
 DIFFERENCES = "rating_difference_accuracy"  # of answers that leave open what is added to all ratings
-OF_WHAT = {CLAIMED: "nameless", DIFFERENCES: "differences"}  # beside a number that stands for ratings
+SIZES = "rating_difference_size_accuracy"  # and whether all of them are upside down
+RELATIVE = (DIFFERENCES, SIZES)
+OF_WHAT = {
+    CLAIMED: "nameless",
+    DIFFERENCES: "differences",
+    SIZES: "sizes of differences",
+}  # beside a number that stands for ratings
 ANSWERED = "clients_answered"  # where there is no truth
 NOT_TESTED, INCONCLUSIVE = "NOT TESTED", "INCONCLUSIVE"
 LOOKED = " clients got no answer"  # in the reason of an attack that applies and abstained

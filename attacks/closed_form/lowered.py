@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from attacks.base import Reconstruction, Scope
+from attacks.base import RELATIVE, Reconstruction
 from attacks.closed_form.common_numbers import untold_offset
 from attacks.closed_form.fit.contradicted import silent_about
 from attacks.closed_form.fit.shunned_level import unless_shunned
@@ -34,7 +34,7 @@ def unless_lowered(found: Reconstruction, view: View) -> Reconstruction:
     answered = ~np.isin(found.users, list(found.abstained))
     added = all(entry.get("name") in NOISES for entry in manifest.defenses)
     plain = manifest.weighting == "observed-only" and added
-    if not plain or answered.all() or not answered.any() or found.scope == Scope.DIFFERENCES:
+    if not plain or answered.all() or not answered.any() or found.scope in RELATIVE:
         return found
     lowered = untold_offset(view, MAX_MISFIT).lowered
     if not lowered:

@@ -47,7 +47,8 @@ What it assumes: uploads in the clear and without noise, the rating grid, three 
 client steps several times; the scale and alpha where rows of unrated items are sent and the factor moves
 between rows. It judges its answer by the grid, as the other closed forms do, and abstains where no numbers,
 or more than one pair, meet it. Where all ratings may be some levels higher or lower, and nobody's tell, it
-answers how each client's ratings differ (``attacks.base.Scope.DIFFERENCES``).
+answers how each client's ratings differ (``attacks.base.Scope.DIFFERENCES``); where all may be upside down as
+well, by how much (``attacks.base.Scope.SIZES``).
 """
 
 from __future__ import annotations
@@ -59,18 +60,18 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from attacks.base import Estimates, Progress, Reconstruction, all_abstain, joined, silent
+from attacks.base import Estimates, Progress, Reconstruction, Scope, all_abstain, joined, silent
 from attacks.closed_form.adaptive.adaptive_gradients import gradient_views, of_everybody, tells_by_digits
 from attacks.closed_form.adaptive.adaptive_recording import read_adaptive
 from attacks.closed_form.biases.bias_column import bias_column, with_ones, without_column
 from attacks.closed_form.biases.item_biases_recording import read_item_biases
 from attacks.closed_form.biases.own_biases_recording import own_biases_of, with_own_biases
 from attacks.closed_form.centres.centred_recording import read_centred_recording
-from attacks.closed_form.centres.unmirrored import OPEN_FOR_ALL, UPRIGHT
+from attacks.closed_form.centres.unmirrored import MIRRORED, UPRIGHT
 from attacks.closed_form.clipping.clipped_samples import unclipped
 from attacks.closed_form.common_numbers import DECLARED, Learned, learned_of
 from attacks.closed_form.equal_orders_recording import read_equal_orders
-from attacks.closed_form.fit.contradicted import unless_off_the_grid
+from attacks.closed_form.fit.contradicted import silent_about, unless_off_the_grid
 from attacks.closed_form.fit.other_shifts import unless_shifted
 from attacks.closed_form.fit.shunned_level import OPEN_OFFSET, may_be_lowered, unless_shunned
 from attacks.closed_form.implicit.implicit_recording import with_positives
@@ -148,7 +149,7 @@ class Undeclared:
     ) -> Reconstruction:
         """Read rows of rated items; where clients are left open, with a column of biases if there is one."""
         found = self._by_digits(view, self._read(view, key, options, progress), key, options)
-        column = bias_column(view, found.abstained, self.max_misfit)
+        column = bias_column(view, _unsized(found).abstained, self.max_misfit)
         if column is not None:
             found = with_ones(self._read(without_column(view, column), key, options, progress), column)
         return unless_drawn(found, np.array(view.manifest.rating_levels))
@@ -175,8 +176,9 @@ class Undeclared:
         sent: list[Sent] = []
         done = 0
         learned = learned_of(view, self.max_misfit)
+        scope = Scope.RATINGS_AND_ATTRIBUTES if learned.upright >= UPRIGHT else Scope.SIZES
         if learned.centred:
-            found = read_centred_recording(view, learned.pulls[0], key, progress)
+            found, scope = read_centred_recording(view, learned.pulls[0], key, progress)
         for batch in view.batches(BATCH_BYTES) if not found else ():
             rounds = read_rounds(view.manifest, batch.rounds, learned, self.max_misfit)
             found += _by_best_round(batch, rounds, learned, levels)
@@ -187,7 +189,7 @@ class Undeclared:
             )
             done += batch.users.size
             progress(done, view.users.size)
-        told, plain, doubted = _put_together(self.name, view, found, options)
+        told, plain, doubted = _put_together(self.name, view, found, options, scope)
         told = unless_drawn_anew(told, sent, view)
         spanned = _of_all(found, "spanned")
         told = unless_handed_out(told, view, learned.pulls[0])
@@ -203,9 +205,14 @@ class Undeclared:
             )
         if levels.size == 1:
             return with_positives(told, view)
-        if not learned.centred and (instead := self._read_otherwise(view, told, learned, options)):
+        rest = _unsized(told)
+        if not learned.centred and (instead := self._read_otherwise(view, rest, learned, options)):
             return instead
-        return told if own is None or not told.abstained else with_own_biases(told, own, levels)
+        if own is None or not rest.abstained:
+            return told
+        instead = with_own_biases(rest, own, levels)
+        lost = told.scope == Scope.SIZES and len(instead.abstained) == len(rest.abstained)
+        return told if lost else instead
 
     def _read_otherwise(
         self, view: View, told: Reconstruction, learned: Learned, options: dict[str, Any]
@@ -216,8 +223,10 @@ class Undeclared:
         stepped = [] if tells_by_digits(view) else read_adaptive(view, told, learned.pulls)
         if any(len(one.reasons) < one.block.users.size for one in stepped):
             return _put_together(self.name, view, stepped, options)[0]
-        found = read_item_biases(view, told, learned.pulls[0]) or stepped
-        return _put_together(self.name, view, found, options)[0] if found else None
+        found, scope = read_item_biases(view, told, learned.pulls[0])
+        if not found:
+            found, scope = stepped, Scope.RATINGS_AND_ATTRIBUTES
+        return _put_together(self.name, view, found, options, scope)[0] if found else None
 
     def obstacle(self, view: View) -> str:
         """Why the attack does not apply, or nothing."""
@@ -245,7 +254,16 @@ def _long_lists(view: View) -> bool:
 
 def _mostly_silent(found: Reconstruction) -> bool:
     """Whether most clients fit the declared weighting nowhere; those who lack the highest level do."""
-    return sum(reason != OPEN_OFFSET for reason in found.abstained.values()) > found.users.size / 2
+    left = _unsized(found).abstained
+    return sum(reason != OPEN_OFFSET for reason in left.values()) > found.users.size / 2
+
+
+def _unsized(found: Reconstruction) -> Reconstruction:
+    """Whose ratings may be upside down is answered for nobody, as far as another reading may tell more."""
+    if found.scope != Scope.SIZES:
+        return found
+    everybody = np.ones(found.users.size, bool)
+    return silent_about(replace(found, scope=Scope.RATINGS_AND_ATTRIBUTES), everybody, MIRRORED)
 
 
 def _nothing_read(name: str, view: View, options: dict[str, float | int | str]) -> Reconstruction:
@@ -256,7 +274,11 @@ def _nothing_read(name: str, view: View, options: dict[str, float | int | str]) 
 
 
 def _put_together(
-    name: str, view: View, found: Sequence[Answered], options: dict[str, float | int | str]
+    name: str,
+    view: View,
+    found: Sequence[Answered],
+    options: dict[str, float | int | str],
+    scope: Scope = Scope.RATINGS_AND_ATTRIBUTES,
 ) -> tuple[Reconstruction, Bool[np.ndarray, " users"], Bool[np.ndarray, " users"]]:
     """All clients' answers, whose ask for nothing but ratings as they are, and whose may be higher."""
     users = np.concatenate([one.block.users for one in found])
@@ -269,6 +291,7 @@ def _put_together(
         options,
         dict(zip(DIAGNOSTICS, table.T, strict=True)),
         factors=joined(one.factors for one in found),
+        scope=scope,
     )
     return told, _of_all(found, "plain"), _of_all(found, "doubted")
 
@@ -307,8 +330,6 @@ def _answered(
     part, own = read
     users = everyone[here]
     reasons = _reasons(users, part, here)
-    if learned.upright < UPRIGHT:
-        reasons = dict.fromkeys(users.tolist(), OPEN_FOR_ALL.format(learned.upright)) | reasons
     told_so = part.declared & (learned.scale == DECLARED)
     doubted = may_be_lowered(part.value, levels) & ~told_so & (not learned.settled)
     silenced = np.isin(users, list(reasons))[:, None]
@@ -316,7 +337,7 @@ def _answered(
     kind, index = (np.broadcast_to(a, part.value.shape)[here] for a in (uploads.kind, uploads.index))
     told = np.stack([getattr(part, name)[here] for name in DIAGNOSTICS[:-1]], axis=1)
     told = np.concatenate([told, np.full((users.size, 1), learned.upright)], axis=1)
-    factor = np.where(silenced, np.nan, own[here])
+    factor = np.where(silenced | (learned.upright < UPRIGHT), np.nan, own[here])
     block = Estimates(users, kind, index, np.where(silenced, np.nan, value))
     if learned.upright < 1:
         block = replace(block, probability=np.where(np.isnan(block.value), np.nan, learned.upright))

@@ -26,7 +26,7 @@ from jaxtyping import Float, Int
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial import cKDTree
 
-from attacks.base import Identities, Reconstruction, Scope, all_abstain
+from attacks.base import RELATIVE, Identities, Reconstruction, all_abstain
 from attacks.closed_form.fit.shunned_level import OPEN_OFFSET
 from attacks.closed_form.grid.rating_grid import Grid
 from attacks.sums.broadcast_sums import LOOSE, implied_sums
@@ -72,7 +72,7 @@ def read_parallel(name: str, view: View, options: Mapping[str, object]) -> Recon
     found = Grid().attack(_rows_of(view, *best), 0)
     if len(found.abstained) == found.users.size:
         return unread(found.users, "parallel sums fit no rating grid")
-    if found.scope == Scope.DIFFERENCES:  # a claim about nobody by name is a rating or nothing
+    if found.scope in RELATIVE:  # a claim about nobody by name is a rating or nothing
         return unread(found.users, OPEN_OFFSET)
     return replace(found, attack=name, options=options, identities=Identities.PSEUDONYMS)
 

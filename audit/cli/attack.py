@@ -49,7 +49,7 @@ def attack(
     as_json: JsonOption = False,
 ) -> None:
     """Attack a transcript and write what was read."""
-    from attacks.base import Scope
+    from attacks.base import RELATIVE
     from audit.experiments.metric_rows import ALONE
     from audit.option_texts import parse_options
     from audit.requests.attacking import AttackRequest
@@ -78,7 +78,7 @@ def attack(
     output.show(
         f"{found.attack}: {clients} in {seconds:.2f} s, {len(found.abstained)} abstained; wrote {out}"
     )
-    if found.scope == Scope.DIFFERENCES and found.applies:
+    if found.scope in RELATIVE and found.applies:
         output.show(f"  {ALONE[found.scope]}")
     told = response.identification
     if told is not None:

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 from audit.experiments.claimed_rows import ANSWERED, PROBABILITY
 from audit.experiments.round_cost import METRICS
 from audit.registry import is_guess
-from audit.scoring.differences import DIFFERENCES
+from audit.scoring.differences import DIFFERENCES, SIZES
 from audit.scoring.factor_scores import FACTOR_METRICS
 from audit.scoring.groups import GROUP_METRICS
 from audit.scoring.metrics import RATING_METRICS
@@ -59,6 +59,7 @@ SCORED = (
     *FACTOR_METRICS,
     CLAIMED,
     DIFFERENCES,
+    SIZES,
     SHARE,
 )
 BLOCK = re.compile(r"attribute_group_accuracy/\d+")

@@ -23,7 +23,7 @@ from audit.keys import view_of
 from audit.registry import entry
 from audit.scoring.ceiling import ceilings, computable
 from audit.scoring.dealt_rows import FEWEST_LISTS, dealings_of
-from audit.scoring.differences import DIFFERENCES
+from audit.scoring.differences import DIFFERENCES, SIZES
 from audit.scoring.linking import senders_of
 from audit.scoring.metrics import RATED_SET_METRICS
 from audit.scoring.statistics import FEWEST, LEAK_LEVEL
@@ -34,7 +34,7 @@ from victims.transcript.view import View
 
 FLOAT_BYTES = 8
 OWN_ROWS = "the adversary is a client and receives nobody else's uploads"
-BY_RATINGS = ("rating_accuracy", "rated_rating_accuracy", DIFFERENCES)
+BY_RATINGS = ("rating_accuracy", "rated_rating_accuracy", DIFFERENCES, SIZES)
 DIAGNOSTICS = {  # metric -> what an attack says of itself, client by client
     "solver_success_rate": "converged",
     "seconds_per_user": "seconds",

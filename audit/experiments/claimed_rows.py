@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from attacks.base import Progress, Reconstruction, Scope, silent
+from attacks.base import RELATIVE, Progress, Reconstruction, Scope, silent
 from audit.experiments.metric_rows import ALONE, inapplicable_row, why_inapplicable
 from audit.experiments.results import Row, make_row
 from audit.experiments.shuffled_null import DEALING_SECONDS, dealt_answers, few_clients
@@ -95,7 +95,7 @@ def _answered_row(
 ) -> Row:
     few = few_clients(view, attack, seed)
     no_truth = NO_TRUTH
-    if answer.scope == Scope.DIFFERENCES:
+    if answer.scope in RELATIVE:
         no_truth += f"; {ALONE[answer.scope]}"
     has = _has_answer(answer, answer.users)
     shared = make_row(
@@ -182,7 +182,7 @@ def _certainty(answer: Reconstruction) -> Float[np.ndarray, " users"]:
     """The attack's own probability of its ratings, mean of each client that has some."""
     means = []
     for block in answer.blocks:
-        if block.probability is None or answer.scope == Scope.DIFFERENCES:
+        if block.probability is None or answer.scope in RELATIVE:
             continue
         items = np.broadcast_to(block.kind == ITEM, block.value.shape) & ~np.isnan(block.probability)
         some = items.any(axis=1)

@@ -26,6 +26,8 @@ ALONE = {  # why there is no number of ratings
     Scope.RATED_SET: "it reads which items are rated and nothing else",
     Scope.DIFFERENCES: "it reads how a client's ratings differ, and not by how many levels all of them are "
     "to be shifted: nobody's rows tell",
+    Scope.SIZES: "it reads how far a client's ratings are from each other, and not which of two is the "
+    "higher, or by how many levels all of them are to be shifted: nobody's rows tell",
 }
 HEADLINE = "rating_accuracy"  # the metric of a row that stands for all of them
 

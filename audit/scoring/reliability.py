@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-from attacks.base import Estimates, Reconstruction, Scope
+from attacks.base import RELATIVE, Estimates, Reconstruction
 from audit.scoring.answers_said import round_ratings
 from audit.scoring.metrics import lookup
 from audit.scoring.statistics import interval
@@ -79,7 +79,7 @@ def reliability(reconstruction: Reconstruction, manifest: Manifest, truth: Truth
     truth.rows(users)
     found = []
     for what in KINDS:
-        if what == RATINGS and reconstruction.scope == Scope.DIFFERENCES:
+        if what == RATINGS and reconstruction.scope in RELATIVE:
             continue
         # per client and bin: answers, sum of probabilities, right answers
         sums = np.zeros((3, len(EDGES) - 1, users.size))

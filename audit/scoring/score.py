@@ -9,13 +9,13 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from attacks.base import Identities, Outcome, Reconstruction, Scope
+from attacks.base import RELATIVE, Identities, Outcome, Reconstruction, Scope
 from audit.registry import is_guess
 from audit.scoring.abstentions import in_words
 from audit.scoring.baselines import best_guess, guesses, null_mean
 from audit.scoring.dealings import Dealings
 from audit.scoring.dealt_rows import FEWEST_LISTS, dealt_out
-from audit.scoring.differences import DIFFERENCES, difference_accuracy, difference_guesses
+from audit.scoring.differences import OF_SCOPE, TOLD, difference_accuracy, difference_guesses
 from audit.scoring.factor_scores import score_factors
 from audit.scoring.limits import Ceiling, limit_of
 from audit.scoring.linking import Senders
@@ -83,9 +83,9 @@ def score(
     silent = np.isin(users, list(reconstruction.abstained))
     asked = _Asked(reconstruction, users, silent, _varied(truth, users), dealt, seed)
     rows = []
-    if reconstruction.scope == Scope.DIFFERENCES:
-        same = difference_guesses(truth, users)
-        rows.append(_scored(DIFFERENCES, same, found[DIFFERENCES], asked, manifest, ceilings))
+    if of_differences := OF_SCOPE.get(reconstruction.scope):
+        same = difference_guesses(of_differences, truth, users)
+        rows.append(_scored(of_differences, same, found[of_differences], asked, manifest, ceilings))
     for metric, candidates in guesses(manifest, truth, users).items():
         if not _is_asked(metric, reconstruction.scope):
             continue
@@ -187,7 +187,7 @@ def values_of(
         Metric -> (n_users,); NaN where there is no answer.
     """
     differences = difference_accuracy(found.blocks, manifest, truth, users)
-    return score_users(found.blocks, manifest, truth, users).values | {DIFFERENCES: differences}
+    return score_users(found.blocks, manifest, truth, users).values | differences
 
 
 def values_anyhow(
@@ -263,7 +263,7 @@ def _is_asked(metric: str, scope: Scope) -> bool:
     """Whether answers of a scope are about what a metric asks."""
     if scope == Scope.RATED_SET:
         return of_the_set(metric)
-    return scope != Scope.DIFFERENCES or not _of_values(metric)
+    return scope not in RELATIVE or not _of_values(metric)
 
 
 def _of_values(metric: str) -> bool:
@@ -274,8 +274,8 @@ def _single_ratings(
     metric: str, manifest: Manifest, varied: Float[np.ndarray, " users"]
 ) -> Float[np.ndarray, " users"] | None:
     """Of how many of each client's ratings a metric is the share that is right; None where it is not."""
-    if metric == DIFFERENCES:  # one is told
-        return np.maximum(varied - 1, 0)
+    if metric in TOLD:
+        return np.maximum(varied - TOLD[metric], 0)
     of_rated = metric == "rating_accuracy" and manifest.weighting == "observed-only"
     return varied if of_rated or metric == "rated_rating_accuracy" else None
 

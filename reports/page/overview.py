@@ -14,7 +14,17 @@ import pandas as pd
 
 from reports.compare import by_adversary
 from reports.leaks import LEAKS, Leak, best, kinds_of, leak_cell, leak_of, why_nothing, worst
-from reports.verdicts import ANSWERED, CLAIMED, DIFFERENCES, INCONCLUSIVE, NOT_TESTED, Row, grouped, number
+from reports.verdicts import (
+    ANSWERED,
+    CLAIMED,
+    DIFFERENCES,
+    INCONCLUSIVE,
+    NOT_TESTED,
+    SIZES,
+    Row,
+    grouped,
+    number,
+)
 
 LEAK, NO_EVIDENCE = "LEAK", "NO EVIDENCE"
 WORST_FIRST = (LEAK, INCONCLUSIVE, NO_EVIDENCE, NOT_TESTED)
@@ -25,6 +35,7 @@ NOUNS = {
     "rated_rating_accuracy": "ratings",
     CLAIMED: "ratings",
     DIFFERENCES: "differences of ratings",
+    SIZES: "sizes of differences of ratings",
     "rated_set_auc": "rated items",
 }
 

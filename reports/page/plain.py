@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 from reports.leaks import Leak
 from reports.page.overview import LEAK, NO_EVIDENCE, System, called
-from reports.verdicts import CLAIMED, DIFFERENCES, INCONCLUSIVE, NOT_TESTED, number
+from reports.verdicts import CLAIMED, DIFFERENCES, INCONCLUSIVE, NOT_TESTED, SIZES, number
 
 DONE = {
     "rated_rating_accuracy": "gets {found} of 100 ratings right",
     CLAIMED: "gets {found} of 100 ratings right",
     DIFFERENCES: "gets {found} of 100 differences between two of a client's ratings right",
+    SIZES: "tells in {found} of 100 pairs of a client's ratings how far they are from each other",
     "rated_set_auc": "tells a rated item from another in {found} of 100 pairs",
     "attribute_group_accuracy": "gets {found} of 100 attributes right",
 }

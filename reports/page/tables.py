@@ -12,6 +12,7 @@ from reports.verdicts import (
     ANSWERED,
     CLAIMED,
     DIFFERENCES,
+    SIZES,
     Row,
     is_guess,
     number,
@@ -28,6 +29,7 @@ SHOWN = (
     "users_fully_recovered",
     CLAIMED,
     DIFFERENCES,
+    SIZES,
     ANSWERED,
 )
 HEADS = (

@@ -8,11 +8,11 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.special import expit
 
-from attacks.base import Estimates, Reconstruction
+from attacks.base import Estimates, Reconstruction, Scope
 from attacks.closed_form.biases.item_biases import FEWEST, SHARED, Columns, Levels, levels_of
 from attacks.closed_form.centres.centred import even
 from attacks.closed_form.centres.sign_agreement import log_odds_upright, mean_and_variance
-from attacks.closed_form.centres.unmirrored import OPEN_FOR_ALL, UPRIGHT
+from attacks.closed_form.centres.unmirrored import UPRIGHT
 from attacks.closed_form.numbers.integer_relation import COARSEST, LOOSE, precision_of
 from attacks.closed_form.rows.row_readings import LONGEST, one_step, several_steps
 from attacks.closed_form.uploads.answered import Answered
@@ -27,6 +27,7 @@ OPEN_SHIFT = (
     "its ratings are read up to a shift of each item: they are less a number of the item that nobody told, "
     "and of no item that it rated both the lowest and the highest level are seen"
 )
+NOTHING: tuple[list[Answered], Scope] = ([], Scope.RATINGS_AND_ATTRIBUTES)
 
 
 class Part(NamedTuple):
@@ -54,7 +55,7 @@ class Part(NamedTuple):
         return np.broadcast_to(self.uploads.index, self.uploads.gradients.shape[:2])[self.here]
 
 
-def read_item_biases(view: View, told: Reconstruction, pull: float) -> list[Answered]:
+def read_item_biases(view: View, told: Reconstruction, pull: float) -> tuple[list[Answered], Scope]:
     """Read all clients of a view whose levels are an even grid, where few are answered otherwise.
 
     Parameters
@@ -69,26 +70,29 @@ def read_item_biases(view: View, told: Reconstruction, pull: float) -> list[Answ
     -------
     list of Answered
         None at all where clients do not agree about items.
+    Scope
+        Of ratings, or of the sizes of their differences.
     """
     levels = np.array(view.manifest.rating_levels)
     if view.manifest.weighting == "include-unrated" or not even(levels):
-        return []
+        return NOTHING
     parts = first_rounds(view, pull)
     able = np.concatenate([one.users[one.numbers.there.sum(axis=1) >= SHARED] for one in parts])
     answered = ~np.isin(able, list(told.abstained))
     if able.size < FEWEST or answered.mean() >= ALREADY:
-        return []
+        return NOTHING
     known = _columns(parts)
     digits = max((float(one.digits.max(initial=0)) for one in parts), default=0.0)
     found = levels_of(known, levels.size, digits) if known.owner.size and digits < COARSEST else None
     if found is None or not (found.above >= 0).any():
-        return []
+        return NOTHING
     turned, upright = _way_round(known, found, levels.size)
     ends = np.cumsum([one.users.size for one in parts])
+    scope = Scope.RATINGS_AND_ATTRIBUTES if upright >= UPRIGHT else Scope.SIZES
     return [
         _answered(one, known, found, int(end) - one.users.size, levels[::-1] if turned else levels, upright)
         for one, end in zip(parts, ends, strict=True)
-    ]
+    ], scope
 
 
 def first_rounds(view: View, pull: float) -> list[Part]:
@@ -181,9 +185,7 @@ def _answered(
     read = np.concatenate([read, np.zeros(part.users.size - read.size, bool)])
     reasons = {}
     for place, user in enumerate(part.users.tolist()):
-        if upright < UPRIGHT:
-            reasons[user] = OPEN_FOR_ALL.format(upright)
-        elif not told[place].any():
+        if not told[place].any():
             reasons[user] = OPEN_SHIFT if read[place] else NOT_READ
     value[np.isin(part.users, list(reasons))] = np.nan
     kind = np.broadcast_to(part.uploads.kind, part.uploads.gradients.shape[:2])[part.here]

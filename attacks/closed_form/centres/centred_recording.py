@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from attacks.base import Estimates, Progress
+from attacks.base import Estimates, Progress, Scope
 from attacks.closed_form.centres.centred import Centred, read_centred
 from attacks.closed_form.centres.mirrored import patterns_of
 from attacks.closed_form.centres.unmirrored import Answer, unmirrored
@@ -31,7 +31,9 @@ class _Part(NamedTuple):
     factor: Float[np.ndarray, "some K"]
 
 
-def read_centred_recording(view: View, pull: float, key: int, progress: Progress) -> list[Answered]:
+def read_centred_recording(
+    view: View, pull: float, key: int, progress: Progress
+) -> tuple[list[Answered], Scope]:
     """Read all clients of a view whose levels are an even grid.
 
     Parameters
@@ -46,6 +48,8 @@ def read_centred_recording(view: View, pull: float, key: int, progress: Progress
     Returns
     -------
     list of Answered
+    Scope
+        Of ratings, or of the sizes of their differences.
     """
     levels = np.array(view.manifest.rating_levels)
     parts = list(_parts(view, pull, levels, progress))
@@ -53,10 +57,11 @@ def read_centred_recording(view: View, pull: float, key: int, progress: Progress
     found = patterns_of([(one.found, own) for one, own in zip(parts, index, strict=True)], levels.size)
     answer = unmirrored(found, levels, generator(key, Purpose.CLIENTS_SIGNS))
     ends = np.cumsum([one.users.size for one in parts])
+    scope = Scope.SIZES if answer.sizes_alone else Scope.RATINGS_AND_ATTRIBUTES
     return [
         _answered(one, own, answer.of(slice(end - one.users.size, end)), step_of(levels))
         for one, own, end in zip(parts, index, ends.tolist(), strict=True)
-    ]
+    ], scope
 
 
 def _parts(
@@ -107,7 +112,8 @@ def _answered(part: _Part, index: Int[np.ndarray, "some rows"], answer: Answer, 
     }
     misfit = np.where(told, 0.0, np.nan)
     columns = (misfit, part.found.steps, np.zeros(told.size), part.found.pull, answer.probability)
-    factor = part.factor * np.where(told, answer.per_step / step, np.nan)[:, None]
+    signed = told & (not answer.sizes_alone)
+    factor = part.factor * np.where(signed, answer.per_step / step, np.nan)[:, None]
     return Answered(
         Estimates(part.users, kind, index, value, probability=probability),
         reasons,

@@ -12,7 +12,8 @@ not, by three things:
 - how people rate: more high than low, which tells the last bit. It is an assumption, as in ``likelihood``.
 
 Answers carry their probability, and are given where a client's bit has at least ``SURE`` and the common one
-``UPRIGHT``. A shift that is open is not guessed.
+``UPRIGHT``. A shift that is open is not guessed. Where nobody is answered so, what all leave open is: by how
+many levels a client's ratings differ (``attacks.base.Scope.SIZES``).
 
 What it assumes: as ``attacks.closed_form.centres.mirrored``.
 """
@@ -38,10 +39,7 @@ OPEN_MIRROR = (
     "its ratings and their mirror image make the same rows, and what others rated does not say which they "
     "are (probability {:.3f})"
 )
-OPEN_FOR_ALL = (
-    "all ratings and their mirror image make the same rows, and the mean of the ratings does not say clearly "
-    "which they are (probability {:.3f} of the higher ones)"
-)
+MIRRORED = "all ratings and their mirror image make the same rows"
 
 
 class Answer(NamedTuple):
@@ -59,6 +57,8 @@ class Answer(NamedTuple):
         Why a client is not answered; empty where it is.
     upright : float
         The part of that probability that is common to all: that the whole is no mirror image.
+    sizes_alone : bool
+        Whether nothing is told of ratings but the sizes of their differences.
     """
 
     lowest: Float[np.ndarray, " clients"]
@@ -66,11 +66,16 @@ class Answer(NamedTuple):
     probability: Float[np.ndarray, " clients"]
     reason: tuple[str, ...]
     upright: float
+    sizes_alone: bool = False
 
     def of(self, some: slice) -> Answer:
         """What is said of some clients."""
-        told = (self.lowest[some], self.per_step[some], self.probability[some])
-        return Answer(*told, self.reason[some], self.upright)
+        return self._replace(
+            lowest=self.lowest[some],
+            per_step=self.per_step[some],
+            probability=self.probability[some],
+            reason=self.reason[some],
+        )
 
 
 class _Shifts(NamedTuple):
@@ -183,12 +188,33 @@ def _answer(
         for one in zip(shifts.usable.tolist(), shift.tolist(), sure.tolist(), strict=True)
     )
     answered = np.array([not reason for reason in reasons], bool)
+    if not answered.any() and shifts.usable.any():
+        return _sizes(found, shifts, up ^ told.turned, step, levels)
     return Answer(
         lowest=np.where(answered, lowest, np.nan),
         per_step=per_step,
         probability=np.where(shifts.usable, sure * told.upright, np.nan),
         reason=reasons,
         upright=told.upright,
+    )
+
+
+def _sizes(
+    found: Patterns,
+    shifts: _Shifts,
+    up: Bool[np.ndarray, " clients"],
+    step: float,
+    levels: Float[np.ndarray, " levels"],
+) -> Answer:
+    """Ratings of which neither shift nor sign is told: the likelier way round, from that end of the grid."""
+    unsaid = np.full(up.size, np.nan)
+    return Answer(
+        lowest=np.where(shifts.usable, np.where(up, levels[0], levels[-1]), np.nan),
+        per_step=np.where(up, 1.0, -1.0) * found.times * step,
+        probability=unsaid,
+        reason=tuple("" if usable else NOT_READ for usable in shifts.usable.tolist()),
+        upright=0.5,
+        sizes_alone=True,
     )
 
 
@@ -199,5 +225,5 @@ def _reason(usable: bool, shift: int, sure: float, upright: float) -> str:
     if shift < 0:
         return OPEN_SHIFT
     if upright < UPRIGHT:
-        return OPEN_FOR_ALL.format(upright)
+        return MIRRORED
     return "" if sure >= SURE else OPEN_MIRROR.format(sure)

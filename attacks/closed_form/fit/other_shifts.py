@@ -19,7 +19,7 @@ from functools import partial
 import numpy as np
 from jaxtyping import Bool, Float
 
-from attacks.base import Reconstruction, Scope
+from attacks.base import RELATIVE, Reconstruction
 from attacks.closed_form.fit.contradicted import silent_about
 from attacks.closed_form.fit.decoding import distance_to_levels, nearest_level
 from attacks.closed_form.fit.goodness_of_fit import step_of
@@ -75,7 +75,7 @@ def unless_shifted(
         for block in found.blocks
         for own in block.value[np.isin(block.users, found.users[answered])]
     ]
-    alike = alike or found.scope == Scope.DIFFERENCES
+    alike = alike or found.scope in RELATIVE
     left = _open(used, levels, lowered, one_scale, partial(other_shifts, higher=not settled, alike=alike))
     return silent_about(found, answered, OPEN_SHIFT) if left else found
 

@@ -22,7 +22,7 @@ from dataclasses import replace
 import numpy as np
 from jaxtyping import Bool, Float
 
-from attacks.base import Estimates, Reconstruction, Scope
+from attacks.base import RELATIVE, Estimates, Reconstruction, Scope
 from attacks.closed_form.fit.contradicted import TELLING, silent_about
 from attacks.closed_form.fit.decoding import nearest_level
 from victims.transcript.view import ITEM
@@ -51,7 +51,7 @@ def unless_drawn(found: Reconstruction, levels: Float[np.ndarray, " levels"]) ->
     Reconstruction
         The same where too few clients have most ratings there.
     """
-    if found.scope not in (Scope.RATINGS_AND_ATTRIBUTES, Scope.DIFFERENCES) or levels.size < TELLING:
+    if found.scope not in (Scope.RATINGS_AND_ATTRIBUTES, *RELATIVE) or levels.size < TELLING:
         return found
     blocks, said = [], []
     for block in found.blocks:

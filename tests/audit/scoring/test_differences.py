@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import permutations
 
@@ -9,10 +10,10 @@ import numpy as np
 import pytest
 
 from attacks.base import Estimates, Reconstruction, Scope
-from audit.scoring.differences import DIFFERENCES, difference_accuracy, difference_guesses
+from audit.scoring.differences import DIFFERENCES, OF_SCOPE, SIZES, difference_accuracy, difference_guesses
 from audit.scoring.reliability import reliability
 from audit.scoring.score import score
-from audit.scoring.verdicts import INCONCLUSIVE, LEAK
+from audit.scoring.verdicts import INCONCLUSIVE, LEAK, NO_EVIDENCE
 from tests.audit.scoring.test_metrics import manifest, truth_of
 
 LOWER = 4  # the highest level of ratings that may as well be one higher
@@ -37,10 +38,10 @@ def answered(value: np.ndarray, scope: Scope = Scope.DIFFERENCES) -> Reconstruct
     return Reconstruction("test", np.arange(len(value)), (block(value),), scope=scope)
 
 
-def by_pairs(value: np.ndarray, actual: np.ndarray) -> float:
+def by_pairs(value: np.ndarray, actual: np.ndarray, of: Callable[[float], float] = float) -> float:
     """The definition, pair by pair."""
     pairs = permutations(np.flatnonzero(actual > 0), 2)
-    return float(np.mean([value[a] - value[b] == actual[a] - actual[b] for a, b in pairs]))
+    return float(np.mean([of(value[a] - value[b]) == of(actual[a] - actual[b]) for a, b in pairs]))
 
 
 def test_it_is_the_share_of_pairs_that_are_right():
@@ -49,9 +50,23 @@ def test_it_is_the_share_of_pairs_that_are_right():
     value = np.where(rng.random(ratings.shape) < 0.3, 1.0, ratings)
     value = np.where((ratings > 0) & (rng.random(ratings.shape) < 0.9), value, np.nan)
     found = difference_accuracy((block(value),), facts, truth, np.arange(6))
-    np.testing.assert_allclose(found, [by_pairs(*both) for both in zip(value, ratings, strict=True)])
-    same = difference_guesses(truth, np.arange(6))["majority"]
+    for metric, of in ((DIFFERENCES, float), (SIZES, abs)):
+        pairs = [by_pairs(*both, of) for both in zip(value, ratings, strict=True)]
+        np.testing.assert_allclose(found[metric], pairs)
+    same = difference_guesses(DIFFERENCES, truth, np.arange(6))["majority"]
     np.testing.assert_allclose(same, [by_pairs(np.zeros(40), one) for one in ratings])
+
+
+@pytest.mark.parametrize("likes", [10, 18])
+def test_the_commonest_size_is_the_guess_of_sizes(likes):
+    """Of likes and dislikes in equal parts most pairs differ; where nine in ten are likes, most do not."""
+    ratings = np.ones((8, 20))
+    ratings[:, :likes] = 2
+    truth = truth_of(ratings, np.zeros((8, 0)))
+    alike = np.mean([a == b for a, b in permutations(ratings[0], 2)])
+    assert (alike < 0.5) == (likes == 10)
+    found = difference_guesses(SIZES, truth, np.arange(8))["majority"]
+    np.testing.assert_allclose(found, max(alike, 1 - alike))
 
 
 def test_one_rating_has_no_difference():
@@ -59,7 +74,8 @@ def test_one_rating_has_no_difference():
     facts = manifest("observed-only", 2, 2, groups=())
     value = np.array([[3.0, np.nan], [2.0, 4.0]])
     found = difference_accuracy((block(value),), facts, truth, np.arange(2))
-    np.testing.assert_array_equal(found, [np.nan, 1.0])
+    for metric in (DIFFERENCES, SIZES):
+        np.testing.assert_array_equal(found[metric], [np.nan, 1.0])
 
 
 @pytest.mark.parametrize("n_users", [12, 3])
@@ -76,23 +92,40 @@ def test_ratings_up_to_a_level_are_a_leak(n_users):
 
 
 @pytest.mark.parametrize("n_users", [12, 3])
-def test_the_same_for_all_items_is_none(n_users):
+def test_ratings_upside_down_are_a_leak(n_users):
+    """Some clients' turned round and a level off; the differences themselves are wrong."""
+    facts, truth, ratings = clients(n_users, n_items=60)
+    turned = np.where((np.arange(n_users) % 2)[:, None] == 0, LOWER + 1 - ratings, ratings + 1)
+    found = answered(np.where(ratings, turned, np.nan), Scope.SIZES)
+    scores = {one.metric: one for one in score(found, facts, truth)}
+    assert scores[SIZES].summary.value == 1
+    assert scores[SIZES].summary.verdict == LEAK
+    assert DIFFERENCES not in scores
+    assert not {"rating_accuracy", "rated_rating_accuracy", "rating_mae", "users_fully_recovered"} & set(
+        scores
+    )
+
+
+@pytest.mark.parametrize("scope", [Scope.DIFFERENCES, Scope.SIZES])
+@pytest.mark.parametrize("n_users", [12, 3])
+def test_the_same_for_all_items_is_none(n_users, scope):
     facts, truth, ratings = clients(n_users)
     (one,) = (
         one
-        for one in score(answered(np.where(ratings, 3.0, np.nan)), facts, truth)
-        if one.metric == DIFFERENCES
+        for one in score(answered(np.where(ratings, 3.0, np.nan), scope), facts, truth)
+        if one.metric == OF_SCOPE[scope]
     )
-    assert one.summary.value == one.summary.baseline
+    assert one.summary.value <= one.summary.baseline
     assert one.summary.verdict != LEAK
 
 
-def test_random_answers_are_none():
+@pytest.mark.parametrize("scope", [Scope.DIFFERENCES, Scope.SIZES])
+def test_random_answers_are_none(scope):
     facts, truth, ratings = clients(12)
     drawn = np.random.default_rng(5).integers(1, LOWER + 1, ratings.shape).astype(float)
-    scores = score(answered(np.where(ratings, drawn, np.nan)), facts, truth)
-    (verdict,) = (one.summary.verdict for one in scores if one.metric == DIFFERENCES)
-    assert verdict == INCONCLUSIVE
+    scores = score(answered(np.where(ratings, drawn, np.nan), scope), facts, truth)
+    (verdict,) = (one.summary.verdict for one in scores if one.metric == OF_SCOPE[scope])
+    assert verdict in (INCONCLUSIVE, NO_EVIDENCE)
 
 
 def test_whoever_reads_ratings_is_not_asked():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from attacks.closed_form.centres.mirrored import Patterns, centre_of, higher_centre
-from attacks.closed_form.centres.unmirrored import OPEN_FOR_ALL, OPEN_SHIFT, unmirrored
+from attacks.closed_form.centres.unmirrored import OPEN_SHIFT, unmirrored
 
 STARS = np.arange(1.0, 6.0)
 
@@ -49,8 +49,8 @@ def test_half_stars_less_3_are_not_read_as_lower_ones_less_2_and_a_half():
     found = patterns(2 * ratings, 2 * 3.0, rng.random(30) < 0.5)
     found = found._replace(start=found.start / 2)
     answer = unmirrored(found, levels, np.random.default_rng(0))
-    assert np.isnan(answer.lowest[1:]).all()
-    assert OPEN_SHIFT in answer.reason
+    assert answer.sizes_alone
+    assert (np.abs(answer.per_step) == 0.5).all()
 
 
 def test_it_is_open_where_nobody_has_the_whole_scale():
@@ -113,13 +113,16 @@ def test_clients_who_rated_the_same_items_are_read(centre):
     assert ((answer.probability[told] > 0.94) & (answer.probability[told] < 1)).all()
 
 
-def test_random_ratings_are_left_open():
-    """Less the middle: neither items nor means say anything."""
+def test_of_random_ratings_the_sizes_of_differences_are_told():
+    """Less the middle: neither items nor means say which way round they are."""
     rng = np.random.default_rng(6)
     found = patterns(rng.choice(STARS, (40, 30)), 3.0, rng.random(40) < 0.5)
     answer = unmirrored(found, STARS, np.random.default_rng(0))
-    assert np.isnan(answer.lowest).all()
-    assert all(reason.startswith(OPEN_FOR_ALL[:40]) for reason in answer.reason)
+    assert answer.sizes_alone
+    assert not any(answer.reason)
+    assert np.isnan(answer.probability).all()
+    assert set(answer.lowest) <= {1.0, 5.0}
+    assert (answer.per_step == np.where(answer.lowest == 1, 1.0, -1.0)).all()
 
 
 def test_nobody_read_is_nobody_answered():
