@@ -62,6 +62,8 @@ class Learned(NamedTuple):
         Whether ratings are less a number of which each client's rows leave the mirror image open.
     bound : float
         Of the absolute errors, stars: clients clip them to it; infinite where nothing says so.
+    with_zeros : bool
+        Whether most clients send rows of unrated items, as zeros, among those of rated ones.
     """
 
     shown: bool
@@ -72,6 +74,7 @@ class Learned(NamedTuple):
     upright: float = 1.0
     centred: bool = False
     bound: float = NONE
+    with_zeros: bool = False
 
 
 class Offset(NamedTuple):
@@ -117,7 +120,15 @@ def learned_of(view: View, max_misfit: float) -> Learned:
     shown = scale_shown(asked) or _confirmed_scale(view, asked, max_misfit, pulls[0], offset.lowered)
     known = _known_scale(view.manifest, shown, told_scales(asked))
     bound = bound_of(((one.found, one.rows) for one in asked), levels)
-    return Learned(shown is not None, known, *offset, pulls, upright, bound=bound)
+    zeros = _with_zeros(asked)
+    return Learned(shown is not None, known, *offset, pulls, upright, bound=bound, with_zeros=zeros)
+
+
+def _with_zeros(asked: list[Asked]) -> bool:
+    """Whether rows of unrated items are told among those of most clients that are read."""
+    read = sum(int(one.found.answered.sum()) for one in asked)
+    zeros = sum(int((one.found.answered & (one.found.value == 0).any(axis=1)).sum()) for one in asked)
+    return zeros >= max(FEWEST_ALONE, MOSTLY * read)
 
 
 def _told_pull(view: View) -> tuple[float, ...]:

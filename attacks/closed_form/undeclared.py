@@ -58,9 +58,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool
 
-from attacks.base import Estimates, Progress, Reconstruction, Scope, all_abstain, joined, silent
+from attacks.base import Progress, Reconstruction, Scope, all_abstain, joined, silent
 from attacks.closed_form.adaptive.adaptive_gradients import gradient_views, of_everybody, tells_by_digits
 from attacks.closed_form.adaptive.adaptive_recording import read_adaptive
 from attacks.closed_form.biases.bias_column import bias_column, with_ones, without_column
@@ -68,32 +68,23 @@ from attacks.closed_form.biases.item_biases_recording import read_item_biases
 from attacks.closed_form.biases.own_biases_recording import own_biases_of, with_own_biases
 from attacks.closed_form.centres.centred_recording import read_centred_recording
 from attacks.closed_form.centres.unmirrored import MIRRORED, UPRIGHT
-from attacks.closed_form.clipping.clipped_samples import unclipped
 from attacks.closed_form.common_numbers import DECLARED, Learned, learned_of
 from attacks.closed_form.equal_orders_recording import read_equal_orders
 from attacks.closed_form.fit.contradicted import silent_about, unless_off_the_grid
 from attacks.closed_form.fit.other_shifts import unless_shifted
-from attacks.closed_form.fit.shunned_level import OPEN_OFFSET, may_be_lowered, unless_shunned
+from attacks.closed_form.fit.shunned_level import OPEN_OFFSET, unless_shunned
 from attacks.closed_form.implicit.implicit_recording import with_positives
 from attacks.closed_form.lists.drawn_anew import Sent, sent_in, unless_drawn_anew
 from attacks.closed_form.lists.drawn_items import unless_drawn
 from attacks.closed_form.lists.handed_out import unless_handed_out
-from attacks.closed_form.read_rounds import Round, read_rounds
-from attacks.closed_form.rows.off_grid import off_grid
+from attacks.closed_form.read_rounds import read_rounds
+from attacks.closed_form.round_answers import DIAGNOSTICS, NO_NUMBERS, by_best_round, off_the_grid
 from attacks.closed_form.rows.unrated_rows import obstacle_with_unrated
 from attacks.closed_form.uploads.answered import Answered
-from attacks.closed_form.uploads.item_rows import BATCH_BYTES, rounding_of, rows_of
-from attacks.closed_form.uploads.readings import Reading, some_of
+from attacks.closed_form.uploads.item_rows import BATCH_BYTES
 from attacks.obstacles import unreadable
 from victims.common.validation import above, require_fields
-from victims.transcript.manifest import Manifest
-from victims.transcript.view import ITEM, Uploads, UserBatch, View
-
-DIAGNOSTICS = ("misfit", "steps", "declared", "pull", "upright")
-NO_NUMBERS = (
-    "no length of the client's factor and scale of its rows, or more than one pair of them, puts its rows on "
-    "the rating grid"
-)
+from victims.transcript.view import ITEM, View
 
 
 @dataclass(frozen=True)
@@ -181,10 +172,10 @@ class Undeclared:
             found, scope = read_centred_recording(view, learned.pulls[0], key, progress)
         for batch in view.batches(BATCH_BYTES) if not found else ():
             rounds = read_rounds(view.manifest, batch.rounds, learned, self.max_misfit)
-            found += _by_best_round(batch, rounds, learned, levels)
+            found += by_best_round(batch, rounds, learned, levels)
             if view.rounds.size > 1 and view.manifest.weighting == "observed-only":
                 sent.append(sent_in(batch.users, batch.rounds, [part for part, _ in rounds]))
-            off[np.searchsorted(view.users, batch.users)] = _off(
+            off[np.searchsorted(view.users, batch.users)] = off_the_grid(
                 view.manifest, batch.rounds[0], rounds, learned
             )
             done += batch.users.size
@@ -301,79 +292,3 @@ def _of_all(found: Sequence[Answered], name: str) -> Bool[np.ndarray, " users"]:
     users = np.concatenate([one.block.users for one in found])
     each = [np.broadcast_to(getattr(one, name), one.block.users.shape) for one in found]
     return np.concatenate(each)[np.argsort(users)]
-
-
-def _by_best_round(
-    batch: UserBatch, rounds: Sequence[Round], learned: Learned, levels: Float[np.ndarray, " levels"]
-) -> list[Answered]:
-    """Each client's answer from the round that fits best, round by round."""
-    fit = np.stack([part.misfit - part.allowed for part, _ in rounds])
-    whole = np.stack([part.answered & (part.steps != 0) for part, _ in rounds])
-    fit = np.where(~whole & whole.any(axis=0), np.nan, fit)  # parallel rows alone may be those of others
-    best = np.where(np.isnan(fit), np.inf, fit).argmin(axis=0)
-    return [
-        _answered(batch.users, uploads, one, best == number, learned, levels)
-        for number, (uploads, one) in enumerate(zip(batch.rounds, rounds, strict=True))
-        if (best == number).any()
-    ]
-
-
-def _answered(
-    everyone: Int[np.ndarray, " users"],
-    uploads: Uploads,
-    read: Round,
-    here: Bool[np.ndarray, " users"],
-    learned: Learned,
-    levels: Float[np.ndarray, " levels"],
-) -> Answered:
-    """What one round says of some clients."""
-    part, own = read
-    users = everyone[here]
-    reasons = _reasons(users, part, here)
-    told_so = part.declared & (learned.scale == DECLARED)
-    doubted = may_be_lowered(part.value, levels) & ~told_so & (not learned.settled)
-    silenced = np.isin(users, list(reasons))[:, None]
-    value = np.where(uploads.valid & (uploads.kind == ITEM), part.value, np.nan)[here]
-    kind, index = (np.broadcast_to(a, part.value.shape)[here] for a in (uploads.kind, uploads.index))
-    told = np.stack([getattr(part, name)[here] for name in DIAGNOSTICS[:-1]], axis=1)
-    told = np.concatenate([told, np.full((users.size, 1), learned.upright)], axis=1)
-    factor = np.where(silenced | (learned.upright < UPRIGHT), np.nan, own[here])
-    block = Estimates(users, kind, index, np.where(silenced, np.nan, value))
-    if learned.upright < 1:
-        block = replace(block, probability=np.where(np.isnan(block.value), np.nan, learned.upright))
-    factors = users, np.full(users.size, uploads.round), factor
-    doubted = doubted[here] & ~silenced[:, 0]
-    spanned = (part.spanned | np.isnan(part.steps))[here]
-    return Answered(block, reasons, told, factors, part.plain[here], doubted, spanned)
-
-
-def _off(
-    manifest: Manifest, uploads: Uploads, rounds: Sequence[Round], learned: Learned
-) -> Bool[np.ndarray, " users"]:
-    """Who was read in no round, and whose exact rows in the first are on no multiple of the grid.
-
-    Those that were clipped sample by sample are on none.
-    """
-    rest = ~np.any([part.answered for part, _ in rounds], axis=0)
-    out = np.zeros(rest.size, bool)
-    if manifest.weighting == "observed-only" and rest.any():
-        rows = rows_of(manifest, uploads, None, learned.lowered, learned.pulls[0])
-        levels, digit = np.array(manifest.rating_levels), rounding_of(uploads.gradients)
-        out[rest] = off_grid(some_of(rows, rest), levels, digit)
-        if out.any():
-            out[out] = off_grid(some_of(unclipped(rows), out), levels, digit)
-    return out
-
-
-def _reasons(users: np.ndarray, part: Reading, here: np.ndarray) -> dict[int, str]:
-    """Why clients are abstained on."""
-    reasons = {}
-    for user, off, most in zip(users.tolist(), part.misfit[here], part.allowed[here], strict=True):
-        if np.isnan(off):
-            reasons[user] = NO_NUMBERS
-        elif not off < most:
-            reasons[user] = (
-                "the answer fits the rating grid little better than chance "
-                f"(misfit {off:.2g} of 1, at most {most:.2g} with so many ratings)"
-            )
-    return reasons

@@ -341,6 +341,24 @@ def test_rows_of_biases_are_not_read_wrong(tmp_path, table):
     assert answers <= 2
 
 
+def test_zeros_that_are_too_few_to_be_told_contradict_nobody(tmp_path):
+    """As many unrated items as rated ones, learned as 0: of short lists they had silenced everybody."""
+    rng = np.random.default_rng(4)
+    table, q = np.zeros((13, 60)), rng.normal(0, 0.4, (60, 5))
+    with fl.Recorder(tmp_path / "t", rating_levels=range(1, 6)) as recorder:
+        recorder.broadcast(0, q)
+        for user in range(13):
+            n = 5 if user < 3 else 12
+            items, u = rng.permutation(60)[: 2 * n], rng.normal(0, 0.4, 5)
+            table[user, items[:n]] = rng.choice([1, 2, 3, 4, 5], n)
+            items = np.sort(items)
+            recorder.upload(0, user, -2 * (table[user, items] - q[items] @ u)[:, None] * u, items)
+    found = fl.attack(tmp_path / "t", "undeclared")
+    many, good = right(found, table)
+    assert good == many >= 2 * 12 * 10  # zeros are told as such
+    assert "the program takes something off" not in " ".join(found.abstained.values())
+
+
 def test_clients_who_take_turns(tmp_path):
     """Long rows, each client a batch of its own, and rounds in which nobody of a batch sends anything."""
     rng = np.random.default_rng(0)
