@@ -18,6 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import factorleak as fl
+from attacks.base import RELATIVE
+from tests.oracles.aligned import item_answers
 from tests.oracles.client_programs import LEVELS, RULES, Program
 
 ATTACKS = (
@@ -110,14 +112,17 @@ def tried(
 def counted(found: fl.Reconstruction, ratings: np.ndarray) -> tuple[int, int]:
     """Clients answered, and of these wrongly; ratings (users, items)."""
     right, told, claimed, variance = (np.zeros(len(ratings)) for _ in range(4))
-    for user, kind, index, value, probability in found.rows():
-        item = (kind == 0) & (ratings[user, index] > 0)
-        near = LEVELS[np.abs(value[item, None] - LEVELS).argmin(axis=1)]
-        sure = np.where(np.isnan(probability[item]), 1.0, probability[item])
-        np.add.at(told, user[item], 1)
-        np.add.at(claimed, user[item], sure)
-        np.add.at(variance, user[item], sure * (1 - sure))
-        np.add.at(right, user[item], near == ratings[user[item], index[item]])
+    user, index, value = item_answers(found, ratings, LEVELS)
+    said = [one["probability"] for one in found.columns()]
+    probability = np.concatenate(said) if said and found.scope not in RELATIVE else np.full(user.size, np.nan)
+    rated = ratings[user, index] > 0
+    user, index, value, probability = (part[rated] for part in (user, index, value, probability))
+    near = LEVELS[np.abs(value[:, None] - LEVELS).argmin(axis=1)]
+    sure = np.where(np.isnan(probability), 1.0, probability)
+    np.add.at(told, user, 1)
+    np.add.at(claimed, user, sure)
+    np.add.at(variance, user, sure * (1 - sure))
+    np.add.at(right, user, near == ratings[user, index])
     unsure = variance > 0
     if right[unsure].sum() < ENOUGH * claimed[unsure].sum() - 3 * np.sqrt(variance[unsure].sum()):
         n_wrong = int(unsure.sum())

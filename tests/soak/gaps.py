@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 import factorleak as fl
+from tests.oracles.aligned import item_answers
 from tests.oracles.gap_programs import (
     GapProgram,
     at_random,
@@ -43,10 +44,9 @@ def main() -> None:
                 table = program.record(Path(folder) / "t")
                 found = fl.attack(Path(folder) / "t", "undeclared")
             ratings += int((table > 0).sum())
-            for columns in found.columns():
-                truth = table[columns["user"], columns["index"]]
-                answers += truth.size
-                wrong += int((np.abs(columns["value"] - truth) > 0.25).sum())
+            user, item, value = item_answers(found, table, levels)
+            answers += user.size
+            wrong += int((np.abs(value - table[user, item]) > 0.25).sum())
         print(f"{dtype.__name__} {step.__name__} {part.__name__} {share:g}: {ratings} ratings, ", end="")
         print(f"{answers} answered, {wrong} wrong", flush=True)
 

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 import factorleak as fl
+from tests.oracles.aligned import item_answers
 from tests.oracles.rule_programs import ADAPTIVE, IN_PAIRS, TRUTH, Recording
 
 GRIDS = ((1.0, 2.0, 3.0, 4.0, 5.0), tuple(np.arange(0.5, 5.1, 0.5).tolist()))
@@ -102,13 +103,10 @@ def row_of(recording: Recording, folder: Path, *, attacks: bool = True) -> dict[
 
 def counted(found: fl.Reconstruction, ratings: np.ndarray, levels: tuple[float, ...]) -> tuple[int, int]:
     """Answers about ratings, and how many of them are another level."""
-    grid, answered, wrong = np.array(levels), 0, 0
-    for user, kind, index, value, _ in found.rows():
-        item = kind == 0
-        near = grid[np.abs(value[item, None] - grid).argmin(axis=1)]
-        answered += near.size
-        wrong += int((near != ratings[user[item], index[item]]).sum())
-    return answered, wrong
+    grid = np.array(levels)
+    user, item, value = item_answers(found, ratings, grid)
+    near = grid[np.abs(value[:, None] - grid).argmin(axis=1)]
+    return near.size, int((near != ratings[user, item]).sum())
 
 
 def main() -> None:

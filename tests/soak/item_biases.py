@@ -17,6 +17,7 @@ from time import perf_counter
 import numpy as np
 
 import factorleak as fl
+from tests.oracles.aligned import item_answers
 
 FACTORS = 8
 
@@ -55,10 +56,9 @@ def main() -> None:
                 table = recorded(Path(folder) / "t", ratings, users, dtype, seed)
                 found = fl.attack(Path(folder) / "t", "undeclared")
             many += int((table > 0).sum())
-            for columns in found.columns():
-                truth = table[columns["user"], columns["index"]]
-                answers += truth.size
-                wrong += int((np.abs(columns["value"] - truth) > 0.25).sum())
+            user, item, value = item_answers(found, table, np.array(ratings.levels))
+            answers += user.size
+            wrong += int((np.abs(value - table[user, item]) > 0.25).sum())
         seconds = perf_counter() - began
         print(f"{Path(data).name} {n_clients} clients {dtype.__name__}: {many} ratings, ", end="")
         print(f"{answers} answered, {wrong} wrong, {seconds:.0f} s", flush=True)

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 import factorleak as fl
+from tests.oracles.aligned import item_answers
 from tests.oracles.shuffled_passes import ShuffledPasses, recorded, trained
 from victims.data.loaders import load
 
@@ -46,11 +47,8 @@ def main() -> None:
                 table = recorded(Path(folder) / "t", client, data, some, options.seed)
                 begin = time.process_time()
                 found = fl.attack(Path(folder) / "t", "undeclared")
-            answers = wrong = 0
-            for columns in found.columns():
-                truth = table[columns["user"], columns["index"]]
-                answers += truth.size
-                wrong += int((np.abs(columns["value"] - truth) > 0.5).sum())
+            user, item, value = item_answers(found, table, np.array(ratings.levels))
+            answers, wrong = user.size, int((np.abs(value - table[user, item]) > 0.5).sum())
             print(
                 f"{client}, {'biases' if biases else 'no biases'}: {int((table > 0).sum())} ratings, ", end=""
             )

@@ -17,6 +17,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 import factorleak as fl
+from tests.oracles.aligned import item_answers
 from tests.oracles.pass_programs import Passer
 
 GRIDS = (np.arange(1.0, 6.0), np.arange(0.5, 5.1, 0.5))
@@ -149,12 +150,8 @@ def recorded(seed: int, path: Path, kind: str = "") -> tuple[frozenset[str], np.
 
 def answers(path: Path, ratings: np.ndarray, attack: str = "undeclared") -> tuple[int, int]:
     """Answers, and how many of them are another level than the rating."""
-    found = fl.attack(path, attack)
-    columns = list(found.columns())
-    if not columns:
-        return 0, 0
-    user, item, value = (np.concatenate([c[name] for c in columns]) for name in ("user", "index", "value"))
     grid = np.array(fl.open_transcript(path).manifest.rating_levels)
+    user, item, value = item_answers(fl.attack(path, attack), ratings, grid)
     nearest = grid[np.abs(value[:, None] - grid).argmin(axis=1)]
     return user.size, int((nearest != ratings[user, item]).sum())
 

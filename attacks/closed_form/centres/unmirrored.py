@@ -189,7 +189,7 @@ def _answer(
     )
     answered = np.array([not reason for reason in reasons], bool)
     if not answered.any() and shifts.usable.any():
-        return _sizes(found, shifts, up ^ told.turned, step, levels)
+        return _sizes(found, shifts, up ^ told.turned, told.upright, levels)
     return Answer(
         lowest=np.where(answered, lowest, np.nan),
         per_step=per_step,
@@ -203,17 +203,17 @@ def _sizes(
     found: Patterns,
     shifts: _Shifts,
     up: Bool[np.ndarray, " clients"],
-    step: float,
+    upright: float,
     levels: Float[np.ndarray, " levels"],
 ) -> Answer:
     """Ratings of which neither shift nor sign is told: the likelier way round, from that end of the grid."""
     unsaid = np.full(up.size, np.nan)
     return Answer(
         lowest=np.where(shifts.usable, np.where(up, levels[0], levels[-1]), np.nan),
-        per_step=np.where(up, 1.0, -1.0) * found.times * step,
+        per_step=np.where(up, 1.0, -1.0) * found.times * step_of(levels),
         probability=unsaid,
         reason=tuple("" if usable else NOT_READ for usable in shifts.usable.tolist()),
-        upright=0.5,
+        upright=upright,
         sizes_alone=True,
     )
 
