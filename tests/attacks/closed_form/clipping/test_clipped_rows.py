@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import factorleak as fl
+from attacks.base import Scope
 from attacks.closed_form.clipping.bounded_rows import with_bounded
 from attacks.closed_form.clipping.clipped_entries import reading_of_clipped_entries
 from attacks.closed_form.clipping.clipped_samples import lower_edge, unclipped, whole_edge
@@ -13,6 +14,7 @@ from attacks.closed_form.last_readings import _unless_one_is_clipped
 from attacks.closed_form.rows.off_grid import off_grid
 from attacks.closed_form.uploads.item_rows import BATCH_BYTES, rows_of
 from attacks.closed_form.uploads.readings import Rows, reading_of
+from tests.attacks.closed_form.centres.test_centred_recording import sizes
 from tests.oracles.gap_programs import GapProgram, all_of_it, by_sample, clipped_to, one_step
 from victims.transcript.manifest import Manifest
 
@@ -50,12 +52,15 @@ def test_shuffled_rows_are_not_read(tmp_path, step, sent):
     assert len(fl.attack(view, "undeclared").abstained) == view.users.size
 
 
-def test_ratings_off_the_grid_are_not_read(tmp_path):
+def test_of_ratings_off_the_grid_the_sizes_of_differences_are_read(tmp_path):
     def centred(u, r, v):
         return one_step(u, r - 3.21, v)
 
-    GapProgram(centred, clipped_to, 0.2, factors=5, n_users=8).record(tmp_path / "t")
-    assert len(fl.attack(tmp_path / "t", "undeclared").abstained) == 8
+    table = GapProgram(centred, clipped_to, 0.2, factors=5, n_users=8).record(tmp_path / "t")
+    found = fl.attack(tmp_path / "t", "undeclared")
+    assert found.scope == Scope.SIZES
+    many, right = sizes(found, table)
+    assert right == many > 0
 
 
 def sample_clients(path, seed, bound, taken_off=0.0):
