@@ -133,7 +133,7 @@ class Undeclared:
             return found
         # the declared weighting may be wrong
         instead = self._read_rated(rated, key, options, progress)
-        return instead if len(instead.abstained) < len(found.abstained) else found
+        return instead if len(instead.abstained) < len(_unsized(found).abstained) else found
 
     def _read_rated(
         self, view: View, key: int, options: dict[str, Any], progress: Progress
@@ -170,6 +170,7 @@ class Undeclared:
         scope = Scope.RATINGS_AND_ATTRIBUTES if learned.upright >= UPRIGHT else Scope.SIZES
         if learned.centred:
             found, scope = read_centred_recording(view, learned.pulls[0], key, progress)
+            sent = _lists(view)
         for batch in view.batches(BATCH_BYTES) if not found else ():
             rounds = read_rounds(view.manifest, batch.rounds, learned, self.max_misfit)
             found += by_best_round(batch, rounds, learned, levels)
@@ -198,12 +199,10 @@ class Undeclared:
             return with_positives(told, view)
         rest = _unsized(told)
         if not learned.centred and (instead := self._read_otherwise(view, rest, learned, options)):
-            return instead
-        if own is None or not rest.abstained:
-            return told
-        instead = with_own_biases(rest, own, levels)
-        lost = told.scope == Scope.SIZES and len(instead.abstained) == len(rest.abstained)
-        return told if lost else instead
+            return _fuller(told, unless_drawn_anew(instead, _lists(view), view))
+        return (
+            told if own is None or not rest.abstained else _fuller(told, with_own_biases(rest, own, levels))
+        )
 
     def _read_otherwise(
         self, view: View, told: Reconstruction, learned: Learned, options: dict[str, Any]
@@ -250,11 +249,29 @@ def _mostly_silent(found: Reconstruction) -> bool:
 
 
 def _unsized(found: Reconstruction) -> Reconstruction:
-    """Whose ratings may be upside down is answered for nobody, as far as another reading may tell more."""
+    """Abstain on everybody of sizes of differences, so that a reading that tells more is tried."""
     if found.scope != Scope.SIZES:
         return found
     everybody = np.ones(found.users.size, bool)
     return silent_about(replace(found, scope=Scope.RATINGS_AND_ATTRIBUTES), everybody, MIRRORED)
+
+
+def _fuller(told: Reconstruction, instead: Reconstruction) -> Reconstruction:
+    """Another reading, but where it leaves most of the ratings open whose distances are told."""
+    if told.scope != Scope.SIZES:
+        return instead
+    n_told, n_instead = (
+        sum(int(np.isfinite(block.value).sum()) for block in one.blocks) for one in (told, instead)
+    )
+    enough = 2 * n_instead >= n_told if instead.scope != Scope.SIZES else n_instead > n_told
+    return instead if n_instead and enough else told
+
+
+def _lists(view: View) -> list[Sent]:
+    """What clients send in each round, whatever is read of it."""
+    if view.rounds.size < 2 or view.manifest.weighting != "observed-only":
+        return []
+    return [sent_in(batch.users, batch.rounds, None) for batch in view.batches(BATCH_BYTES)]
 
 
 def _nothing_read(name: str, view: View, options: dict[str, float | int | str]) -> Reconstruction:

@@ -31,7 +31,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from attacks.base import Reconstruction, Scope
+from attacks.base import RELATIVE, Reconstruction, Scope
 from attacks.closed_form.fit.contradicted import silent_about
 from attacks.closed_form.uploads.readings import Reading
 from victims.transcript.view import ITEM, Uploads, View
@@ -130,7 +130,7 @@ def unless_drawn_anew(found: Reconstruction, sent: Sequence[Sent], view: View) -
         The same where lists and ratings stay, or lists are samples of longer ones, as far as three rounds or
         more show.
     """
-    if view.rounds.size < 2 or found.scope != Scope.RATINGS_AND_ATTRIBUTES or not sent:
+    if view.rounds.size < 2 or found.scope not in (Scope.RATINGS_AND_ATTRIBUTES, *RELATIVE) or not sent:
         return found
     rows = Sent(*(np.concatenate(column) for column in zip(*sent, strict=True)))
     pairs = _pairs_of(rows, np.array(view.manifest.rating_levels), view.manifest.n_items)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import factorleak as fl
+from tests.oracles.aligned import item_answers
 
 LEVELS, ITEMS, K = np.arange(1.0, 6.0), 60, 5
 
@@ -30,9 +31,9 @@ def answers(
             rows = -2 * rows / (items.size if mean else 1) + pull * q[items]
             recorder.upload(0, user, rows.astype(dtype), items)
     found = fl.attack(path, "undeclared")
-    wrong = [np.abs(value - table[user, index]) > 0.1 for user, _, index, value, _ in found.rows()]
-    told = np.concatenate([np.zeros(0, bool), *wrong])
-    return told.size, int(told.sum()), int((table > 0).sum())
+    user, item, value = item_answers(found, table, np.array(LEVELS))
+    wrong = np.abs(value - table[user, item]) > 0.1
+    return wrong.size, int(wrong.sum()), int((table > 0).sum())
 
 
 SHIFTS = {
