@@ -70,6 +70,7 @@ def _answered(
     """What one round says of some clients."""
     part, own = read
     users = everyone[here]
+    upright = learned.upright if learned.upright >= UPRIGHT else np.nan  # nothing is claimed of it
     reasons = _reasons(users, part, here)
     told_so = part.declared & (learned.scale == DECLARED)
     doubted = may_be_lowered(part.value, levels) & ~told_so & (not learned.settled)
@@ -77,11 +78,11 @@ def _answered(
     value = np.where(uploads.valid & (uploads.kind == ITEM), part.value, np.nan)[here]
     kind, index = (np.broadcast_to(a, part.value.shape)[here] for a in (uploads.kind, uploads.index))
     told = np.stack([getattr(part, name)[here] for name in DIAGNOSTICS[:-1]], axis=1)
-    told = np.concatenate([told, np.full((users.size, 1), learned.upright)], axis=1)
-    factor = np.where(silenced | (learned.upright < UPRIGHT), np.nan, own[here])
+    told = np.concatenate([told, np.full((users.size, 1), upright)], axis=1)
+    factor = np.where(silenced | np.isnan(upright), np.nan, own[here])
     block = Estimates(users, kind, index, np.where(silenced, np.nan, value))
     if learned.upright < 1:
-        block = replace(block, probability=np.where(np.isnan(block.value), np.nan, learned.upright))
+        block = replace(block, probability=np.where(np.isnan(block.value), np.nan, upright))
     factors = users, np.full(users.size, uploads.round), factor
     doubted = doubted[here] & ~silenced[:, 0]
     spanned = (part.spanned | np.isnan(part.steps))[here]

@@ -120,7 +120,8 @@ class Undeclared:
             Values are not rounded; diagnostics ``misfit``, ``steps`` (of the client in that round),
             ``declared`` (1 where a scale that is known was enough, 0 where it was taken for unknown),
             ``pull`` (the multiple of its factor that was taken off each row) and ``upright`` (the probability
-            that the ratings are not the mirror image of those that the client has; 1 where rows tell).
+            that the ratings are not the mirror image of those that the client has; 1 where rows tell, NaN
+            where sizes of differences are the answer).
         """
         options = {**asdict(self), "seed": key}
         if obstacle := self.obstacle(view):

@@ -92,12 +92,12 @@ def difference_accuracy(
 def difference_guesses(
     metric: str, truth: Truth, users: Int[np.ndarray, " users"]
 ) -> dict[str, Float[np.ndarray, " users"]]:
-    """Score what is said of differences without the transcript: the commonest one, that of all pairs.
+    """Score what is said of differences without the transcript: the same for every pair, the commonest.
 
     Parameters
     ----------
     metric : str
-        ``DIFFERENCES``, of which none is commonest, or ``SIZES``.
+        ``DIFFERENCES``, of which 0 alone is that of every pair of a client's ratings, or ``SIZES``.
     truth : Truth
     users : (n_users,)
 

@@ -15,7 +15,7 @@ from audit.scoring.abstentions import in_words
 from audit.scoring.baselines import best_guess, guesses, null_mean
 from audit.scoring.dealings import Dealings
 from audit.scoring.dealt_rows import FEWEST_LISTS, dealt_out
-from audit.scoring.differences import OF_SCOPE, TOLD, difference_accuracy, difference_guesses
+from audit.scoring.differences import OF_SCOPE, SIZES, TOLD, difference_accuracy, difference_guesses
 from audit.scoring.factor_scores import score_factors
 from audit.scoring.limits import Ceiling, limit_of
 from audit.scoring.linking import Senders
@@ -274,6 +274,8 @@ def _single_ratings(
     metric: str, manifest: Manifest, varied: Float[np.ndarray, " users"]
 ) -> Float[np.ndarray, " users"] | None:
     """Of how many of each client's ratings a metric is the share that is right; None where it is not."""
+    if metric == SIZES and len(manifest.rating_levels) > 2:
+        return None  # a rating that is turned at the middle leaves distances to middle ones as they are
     if metric in TOLD:
         return np.maximum(varied - TOLD[metric], 0)
     of_rated = metric == "rating_accuracy" and manifest.weighting == "observed-only"

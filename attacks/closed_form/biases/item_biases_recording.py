@@ -183,6 +183,7 @@ def _answered(
     value[told] = levels[above[told]]
     read = found.read[first : first + part.users.size] if first < found.read.size else np.zeros(0, bool)
     read = np.concatenate([read, np.zeros(part.users.size - read.size, bool)])
+    claimed = upright if upright >= UPRIGHT else np.nan
     reasons = {}
     for place, user in enumerate(part.users.tolist()):
         if not told[place].any():
@@ -196,12 +197,12 @@ def _answered(
         part.numbers.steps,
         nothing,
         nothing,
-        np.where(read, upright, np.nan),
+        np.where(read, claimed, np.nan),
     )
     factor = np.full((answered.size, part.uploads.gradients.shape[2]), np.nan)
     return Answered(
         Estimates(
-            part.users, kind, part.items, value, probability=np.where(np.isnan(value), np.nan, upright)
+            part.users, kind, part.items, value, probability=np.where(np.isnan(value), np.nan, claimed)
         ),
         reasons,
         np.stack(columns, axis=1),

@@ -12,8 +12,8 @@ not, by three things:
 - how people rate: more high than low, which tells the last bit. It is an assumption, as in ``likelihood``.
 
 Answers carry their probability, and are given where a client's bit has at least ``SURE`` and the common one
-``UPRIGHT``. A shift that is open is not guessed. Where nobody is answered so, what all leave open is: by how
-many levels a client's ratings differ (``attacks.base.Scope.SIZES``).
+``UPRIGHT``. A shift that is open is not guessed. Where nobody is answered so, what holds either way is:
+by how many levels a client's ratings differ (``attacks.base.Scope.SIZES``).
 
 What it assumes: as ``attacks.closed_form.centres.mirrored``.
 """

@@ -12,6 +12,7 @@ import factorleak as fl
 from attacks.base import Scope
 from attacks.closed_form.uploads.item_rows import BATCH_BYTES, rows_of
 from tests.attacks.closed_form.centres.test_centred_recording import sizes
+from tests.oracles.aligned import item_answers
 from victims.transcript.manifest import Manifest
 from victims.transcript.writer import TranscriptWriter
 
@@ -322,7 +323,8 @@ def test_of_ratings_centred_at_an_unknown_number_sizes_of_differences_are_read(t
     found = fl.attack(recorded(tmp_path / "t", table, factors(8, 0.3), rows), "undeclared")
     assert found.scope == Scope.SIZES
     many, alike = sizes(found, table)
-    assert alike == many > 0
+    n_pairs = ((table > 0).sum(axis=1) ** 2).sum()
+    assert alike == many > 0.9 * n_pairs
 
 
 @pytest.mark.thorough
@@ -336,9 +338,9 @@ def test_rows_of_biases_are_not_read_wrong(tmp_path, table):
         return (ratings - bias[items] - v @ u)[:, None] * u
 
     found = fl.attack(recorded(tmp_path / "t", table, factors(8, 0.3), rows), "undeclared")
-    assert len(found.abstained) >= USERS - 1
-    answers, _ = right(found, table)
-    assert answers <= 2
+    assert len(found.abstained) >= USERS / 2
+    user, item, value = item_answers(found, table, HALVES)  # of few items both ends are seen
+    np.testing.assert_allclose(value, table[user, item])
 
 
 def test_zeros_that_are_too_few_to_be_told_contradict_nobody(tmp_path):

@@ -91,19 +91,30 @@ def test_ratings_up_to_a_level_are_a_leak(n_users):
     )
 
 
-@pytest.mark.parametrize("n_users", [12, 3])
-def test_ratings_upside_down_are_a_leak(n_users):
-    """Some clients' turned round and a level off; the differences themselves are wrong."""
+@pytest.mark.parametrize(("n_users", "verdict"), [(12, LEAK), (3, INCONCLUSIVE)])
+def test_ratings_upside_down_are_a_leak(n_users, verdict):
+    """Some clients' turned round and a level off; of few clients single distances do not say so."""
     facts, truth, ratings = clients(n_users, n_items=60)
     turned = np.where((np.arange(n_users) % 2)[:, None] == 0, LOWER + 1 - ratings, ratings + 1)
     found = answered(np.where(ratings, turned, np.nan), Scope.SIZES)
     scores = {one.metric: one for one in score(found, facts, truth)}
     assert scores[SIZES].summary.value == 1
-    assert scores[SIZES].summary.verdict == LEAK
+    assert scores[SIZES].summary.verdict == verdict
     assert DIFFERENCES not in scores
     assert not {"rating_accuracy", "rated_rating_accuracy", "rating_mae", "users_fully_recovered"} & set(
         scores
     )
+
+
+def test_ratings_turned_at_the_middle_are_no_leak_of_few_clients():
+    """Nine tenths known beforehand, the rest upside down: many distances are right all the same."""
+    rng = np.random.default_rng(0)
+    ratings = rng.choice(np.arange(1.0, 6), (3, 80), p=[0.075, 0.075, 0.7, 0.075, 0.075])
+    turned = np.where(rng.random(ratings.shape) < 0.9, ratings, 6 - ratings)
+    truth = truth_of(ratings, np.zeros((3, 0)))
+    facts = manifest("observed-only", *ratings.shape, groups=())
+    verdicts = {one.metric: one.summary.verdict for one in score(answered(turned, Scope.SIZES), facts, truth)}
+    assert verdicts[SIZES] == INCONCLUSIVE
 
 
 @pytest.mark.parametrize("scope", [Scope.DIFFERENCES, Scope.SIZES])
