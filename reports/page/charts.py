@@ -49,6 +49,10 @@ def _leakage(systems: Sequence[System]) -> Chart | None:
         "Strongest answer to each adversary with its 95 % interval over clients; the tick is the best guess "
         "without the transcript, the dotted one the ceiling. What was not tested is in the grey lane."
     )
+    if (frame.about != "").any():
+        caption += (
+            " Under a mark of ratings stands what it is about, where that is not the ratings themselves."
+        )
     return Chart("leakage", "Who reads what", caption, figure, hovers)
 
 

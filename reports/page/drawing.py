@@ -166,6 +166,11 @@ def dots(axes: Axes, frame: pd.DataFrame, lines: Sequence[str], group: str) -> N
     axes.collections[-1].set_gid(group)
     axes.vlines(frame.guess, where - 0.32, where + 0.32, color="0.5", linewidth=1.4, zorder=2)
     axes.vlines(frame.ceiling, where - 0.18, where + 0.18, color="0.5", linewidth=0.8, linestyle=":")
+    for _, one in drawn[drawn.about != ""].iterrows():
+        axes.annotate(
+            one.about, (one["shown"], one["where"]), (0, -9), textcoords="offset points", fontsize=6,
+            ha="right" if one["shown"] > 0.5 else "left",
+        )  # fmt: skip
     axes.set(xlabel="", ylabel="", xlim=(LANE - 0.08, 1.04), ylim=(-0.6, len(lines) - 0.4))
     axes.set_xticks([LANE, 0, 0.5, 1], ["not\ntested", "0", "0.5", "1"])
     axes.set_yticks(range(len(lines)), list(reversed(lines)))

@@ -14,7 +14,19 @@ from reports.verdicts import ANSWERED, NOT_TESTED, Row, grouped, number, of_what
 
 HEADLINE = ("rated_rating_accuracy", "rated_set_auc", "attribute_group_accuracy", ANSWERED)
 BLOCK = re.compile(r"attribute_group_accuracy/(\d+)")
-COLUMNS = ("system", "adversary", "metric", "value", "low", "high", "guess", "ceiling", "verdict", "hover")
+COLUMNS = (
+    "system",
+    "adversary",
+    "metric",
+    "value",
+    "low",
+    "high",
+    "guess",
+    "ceiling",
+    "verdict",
+    "about",
+    "hover",
+)
 
 
 def leaks_frame(systems: Sequence[System]) -> pd.DataFrame:
@@ -107,7 +119,13 @@ def line_of(system: str, adversary: str, metric: str, row: Row | None) -> dict[s
     shared = {"system": system, "adversary": adversary, "metric": metric}
     if row is None:
         numbers = dict.fromkeys(("value", "low", "high", "guess", "ceiling"), np.nan)
-        return {**shared, **numbers, "verdict": NOT_TESTED, "hover": f"{system}, {adversary}: {NOT_TESTED}"}
+        return {
+            **shared,
+            **numbers,
+            "verdict": NOT_TESTED,
+            "about": "",
+            "hover": f"{system}, {adversary}: {NOT_TESTED}",
+        }
     return {
         **shared,
         "value": row["value"],
@@ -116,6 +134,7 @@ def line_of(system: str, adversary: str, metric: str, row: Row | None) -> dict[s
         "guess": row["baseline"],
         "ceiling": row["ceiling"],
         "verdict": verdict_of(row),
+        "about": of_what(row, "{}"),
         "hover": (
             f"{system}, {adversary}, {row['attack']}{of_what(row)}: {number(row['value'])} "
             f"[{number(row['ci_low'])}, {number(row['ci_high'])}], best guess {number(row['baseline'])}, "

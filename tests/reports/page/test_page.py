@@ -96,15 +96,21 @@ def test_a_recording_without_truth_is_not_untested():
 
 @pytest.mark.parametrize(
     ("metric", "name"),
-    [("rating_difference_accuracy", "differences"), ("claimed_rating_accuracy", "nameless")],
+    [
+        ("rating_difference_accuracy", "differences"),
+        ("rating_difference_size_accuracy", "sizes of differences"),
+        ("claimed_rating_accuracy", "nameless"),
+    ],
 )
 def test_differences_are_drawn_where_nobody_guessed_ratings(metric, name):
     """Beside another kind of answers the chart had left out a leak of ratings."""
     row = leak() | {"metric": metric}
     made = page([row, leak() | {"metric": "rated_set_auc"}])
     assert made.kinds[0] == "ratings"
-    (hovers,) = (chart.hovers for chart in made.charts if chart.name == "leakage")
-    assert f"spectral, {name}: 0.971" in str(hovers)
+    (chart,) = (chart for chart in made.charts if chart.name == "leakage")
+    assert f"spectral, {name}: 0.971" in str(chart.hovers)
+    assert name in [text.get_text() for axes in chart.figure.axes for text in axes.texts]
+    assert "what it is about" in chart.caption
 
 
 def test_without_any_attack_nothing_is_said_of_leaks():
