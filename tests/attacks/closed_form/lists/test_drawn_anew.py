@@ -10,7 +10,7 @@ import factorleak as fl
 CLIENTS, ITEMS, RATED, FACTORS = 10, 400, 20, 4
 
 
-def _recorded(path, rounds, *, drawn="anew", made_up="anew", sample=1.0, grows=False):
+def _recorded(path, rounds, *, drawn="anew", made_up="anew", sample=1.0, grows=False, less=0.0):
     """Clients of one step; the ratings, 0 where unrated."""
     rng = np.random.default_rng(2)
     q, p = rng.normal(0, 0.3, (ITEMS, FACTORS)), rng.normal(0, 0.3, (CLIENTS, FACTORS))
@@ -34,7 +34,7 @@ def _recorded(path, rounds, *, drawn="anew", made_up="anew", sample=1.0, grows=F
                     rated = rated[there] if not grows else rated[: RATED - rounds + t + 1]
                 items = np.sort(np.concatenate([rated, lists[user]]))
                 stars = np.where(own[items] > 0, own[items], invented[user, items])
-                error = stars - q[items] @ p[user]
+                error = stars - less - q[items] @ p[user]
                 recorder.upload(t, user, error[:, None] * p[user], items)
                 p[user] += 0.02 * error @ q[items]
             q = q + rng.normal(0, 0.02, q.shape)
@@ -60,6 +60,14 @@ def test_items_that_are_always_there_are_answered(tmp_path, attack, made_up):
     right, wrong, made = _answers(tmp_path / "t", attack, table)
     assert right >= RATED
     assert (wrong, made) == (0, 0)
+
+
+@pytest.mark.parametrize("less", [3.0, 3.2])
+def test_of_ratings_less_a_number_made_up_ones_are_not_called_rated(tmp_path, less):
+    """Whatever of them is answered, their values or how far they are from each other; by accident, 1 in 100."""
+    table = _recorded(tmp_path / "t", 3, less=less)
+    right, wrong, made = _answers(tmp_path / "t", "undeclared", table)
+    assert made <= 0.01 * (right + wrong + made)
 
 
 @pytest.mark.parametrize("attack", ["undeclared", "inversion"])
