@@ -64,7 +64,7 @@ def test_items_that_are_always_there_are_answered(tmp_path, attack, made_up):
 
 @pytest.mark.parametrize("less", [3.0, 3.2])
 def test_of_ratings_less_a_number_made_up_ones_are_not_called_rated(tmp_path, less):
-    """Whatever of them is answered, their values or how far they are from each other; by accident, 1 in 100."""
+    """Whatever is answered, values or how far they are from each other; by accident, 1 in 100."""
     table = _recorded(tmp_path / "t", 3, less=less)
     right, wrong, made = _answers(tmp_path / "t", "undeclared", table)
     assert made <= 0.01 * (right + wrong + made)
