@@ -8,7 +8,7 @@ import numpy as np
 from rich.table import Table
 
 from reports.leaks import LEAKS, Leak, kinds_of, leak_cell, leak_of, why_nothing, worst_cell
-from reports.verdicts import CLAIMED, DIFFERENCES, SIZES, Row, grouped, number
+from reports.verdicts import CLAIMED, DIFFERENCES, OF_WHAT, SIZES, Row, grouped, number
 
 QUALITY = "ndcg_at_10"
 SENT = "bytes_sent_mean"
@@ -52,12 +52,10 @@ def comparison_table(rows: Sequence[Row], title: str) -> Table:
             shown += leaks
             name = f"{defense}\n{who}" if line == 0 else who
             table.add_row(name, *map(leak_cell, leaks), worst_cell(leaks))
-    if any(leak.row is not None and leak.row["metric"] == CLAIMED for leak in shown):
-        table.caption += f"\n(nameless): {NAMELESS}"
-    if any(leak.row is not None and leak.row["metric"] == DIFFERENCES for leak in shown):
-        table.caption += f"\n(differences): {SHIFTED}"
-    if any(leak.row is not None and leak.row["metric"] == SIZES for leak in shown):
-        table.caption += f"\n(sizes of differences): {UPSIDE_DOWN}"
+    there = {leak.row["metric"] for leak in shown if leak.row is not None}
+    for metric, words in ((CLAIMED, NAMELESS), (DIFFERENCES, SHIFTED), (SIZES, UPSIDE_DOWN)):
+        if metric in there:
+            table.caption += f"\n({OF_WHAT[metric]}): {words}"
     return table
 
 

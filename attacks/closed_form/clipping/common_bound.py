@@ -146,7 +146,7 @@ def bound_of(asked: Iterable[tuple[Reading, Rows]], levels: Float[np.ndarray, " 
         around = [one for one, sure in zip(around, exact, strict=True) if sure]
     alone = exact == [False]  # exact errors of one client may be equal because factors are
     bound = pile_up(sizes, np.array(around), 1 if alone else CLIENTS)
-    # others that are not read may not be because something was done to errors, and do not tell what
+    # what left the others unread may have been done to the largest error of this one
     return float(sizes[0].max()) if alone and n_unread and bound == NONE else bound
 
 
