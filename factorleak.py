@@ -731,7 +731,9 @@ def identify(target: str | Path | Transcript | View, *, adversary: str = "server
     return identified(view_of_target(_path("target", target), adversary))
 
 
-def check_transcript(transcript: str | Path, *, adversary: str = "") -> TranscriptCheck:
+def check_transcript(
+    transcript: str | Path, *, adversary: str = "", identified: bool = True
+) -> TranscriptCheck:
     """Say what a recording holds, what its clients' rule is taken to be, and which attacks apply.
 
     Parameters
@@ -740,6 +742,8 @@ def check_transcript(transcript: str | Path, *, adversary: str = "") -> Transcri
         A directory that ``Recorder``, ``record`` or another program wrote.
     adversary : str
         Whose view attacks are asked about. Default: the one who recorded, or the server.
+    identified : bool
+        Whether the uploads are asked which rule they follow, which may take minutes.
 
     Returns
     -------
@@ -761,7 +765,7 @@ def check_transcript(transcript: str | Path, *, adversary: str = "") -> Transcri
     """
     from audit.requests.transcript_check import check_transcript as checked
 
-    return checked(_path("transcript", transcript), adversary)
+    return checked(_path("transcript", transcript), adversary, identified=identified)
 
 
 def sweep(

@@ -10,7 +10,11 @@ import typer
 from audit.cli.options import JsonOption, QuietOption, completing, examples
 from audit.cli.output import Output
 
-CHECK_EXAMPLES = examples("factorleak transcript check demo", "factorleak transcript check demo --json")
+CHECK_EXAMPLES = examples(
+    "factorleak transcript check demo",
+    "factorleak transcript check demo --no-identify",
+    "factorleak transcript check demo --json",
+)
 SCHEMA_EXAMPLES = examples("factorleak transcript schema", "factorleak transcript schema --version 1")
 
 
@@ -24,6 +28,10 @@ def check(
             show_default=False,
         ),
     ] = "",
+    identify: Annotated[
+        bool,
+        typer.Option(help="Ask the uploads which rule they follow, which may take minutes."),
+    ] = True,
     quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -33,13 +41,13 @@ def check(
 
     output = Output(quiet, as_json)
     with output.progress("transcript check"):  # which rule the uploads follow may take a minute
-        found = check_transcript(transcript, adversary)
+        found = check_transcript(transcript, adversary, identified=identify)
     attacks = [one._asdict() for one in found.attacks]
     facts, rule = dict(found.facts), [one._asdict() for one in found.rule]
     output.show(facts_table(facts, transcript.name))
     output.show(rule_table(rule))
     output.show(attacks_table(attacks, found.adversary))
-    if found.identified.obstacle:
+    if identify and found.identified.obstacle:
         output.show(f"The uploads tell no rule: {found.identified.obstacle}.")
     for undecided in found.identified.undecided:
         output.show(f"The uploads leave open: {undecided}.")

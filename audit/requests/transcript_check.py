@@ -34,6 +34,7 @@ DECLARED, SEEN, OF_VERSION_1, FOUND, UNKNOWN = (
     "not declared: unknown to the adversary",
 )
 CONTRADICTED = "contradicted by the uploads"
+NOT_ASKED = "they were not asked"
 ROUNDING = 1e-12
 
 
@@ -93,7 +94,7 @@ class TranscriptCheck:
         return f"TranscriptCheck({str(self.path)!r}, {applies} of {len(self.attacks)} attacks apply)"
 
 
-def check_transcript(path: Path, adversary: str = "") -> TranscriptCheck:
+def check_transcript(path: Path, adversary: str = "", *, identified: bool = True) -> TranscriptCheck:
     """Open a recording, and ask every attack whether it applies.
 
     Parameters
@@ -101,6 +102,8 @@ def check_transcript(path: Path, adversary: str = "") -> TranscriptCheck:
     path : Path
     adversary : str
         Empty: the one who recorded, or the server.
+    identified : bool
+        Whether the uploads are asked which rule they follow, which may take minutes.
 
     Returns
     -------
@@ -117,10 +120,10 @@ def check_transcript(path: Path, adversary: str = "") -> TranscriptCheck:
     adversary = opened.adversary(adversary)
     view = view_of(opened, adversary)
     facts = (*_facts(opened), *_adversary(opened, adversary), *_seen(view))
-    identified = identify(view)
-    rule = tuple(_rule(opened, view, identified))
+    told = identify(view) if identified else Identification({}, {}, obstacle=NOT_ASKED)
+    rule = tuple(_rule(opened, view, told))
     hint = other_adversary(opened, view)
-    return TranscriptCheck(path, adversary, facts, rule, identified, tuple(_attacks(view)), hint)
+    return TranscriptCheck(path, adversary, facts, rule, told, tuple(_attacks(view)), hint)
 
 
 def _facts(opened: Transcript) -> Iterator[Fact]:

@@ -211,6 +211,8 @@ def lookup(
         dense = np.zeros((row.size, n_columns + 1))
         dense[:, :n_columns] = truth.ratings[row].toarray()
         return dense[:, index[0]]
+    if not truth.ratings.nnz:
+        return np.zeros(shape)
     indptr, columns = truth.ratings.indptr, truth.ratings.indices.astype(np.int64)
     owner = np.repeat(np.arange(truth.users.size), np.diff(indptr))
     key = owner * (n_columns + 1) + columns

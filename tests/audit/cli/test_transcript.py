@@ -53,6 +53,15 @@ def test_the_table_is_for_people(run, weights):
     assert "no promise that it finds" in said
 
 
+def test_the_uploads_need_not_be_asked(run, weights):
+    code, said, _ = run("transcript", "check", weights, "--no-identify", "--json")
+    content = json.loads(said)
+    assert (code, content["identified"]["obstacle"]) == (0, "they were not asked")
+    assert not any("found in the uploads" in key["source"] for key in content["rule"])
+    asked = json.loads(run("transcript", "check", weights, "--json")[1])
+    assert (content["holds"], content["attacks"]) == (asked["holds"], asked["attacks"])
+
+
 def test_what_the_check_says_is_what_the_audit_finds(run, weights, tmp_path):
     told = {one.attack: one for one in fl.check_transcript(weights).attacks}
     rows = fl.audit_recording(weights)

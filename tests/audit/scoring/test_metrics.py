@@ -136,6 +136,16 @@ def test_an_answer_of_zero_says_unrated_in_observed_only():
     assert (scores.values["rated_set_auc"] == 1).all(), "an estimate below the grid is one of a rating"
 
 
+def test_a_truth_about_attributes_alone_has_no_ratings():
+    who = np.array([[1.0, 0, 0, 1, 0], [0, 1, 1, 0, 0]])
+    claimed = block(np.array([[4.0, 2, 5], [1, 3, 3]]), who, np.ones((2, 3), bool))
+    own_lists = replace(claimed, kind=claimed.kind.repeat(2, axis=0), index=claimed.index.repeat(2, axis=0))
+    nothing = truth_of(np.zeros((2, 3)), who)
+    scores = score_users((own_lists,), manifest("observed-only", 2, 3), nothing, np.arange(2)).values
+    assert (scores["attribute_accuracy"] == 1).all()
+    assert np.isnan(scores["rated_rating_accuracy"]).all()
+
+
 class TestBaselines:
     @settings(max_examples=30, deadline=None)
     @given(seed=st.integers(0, 10_000))
