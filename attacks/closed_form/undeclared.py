@@ -77,6 +77,7 @@ from attacks.closed_form.implicit.implicit_recording import with_positives
 from attacks.closed_form.lists.drawn_anew import Sent, sent_in, unless_drawn_anew
 from attacks.closed_form.lists.drawn_items import unless_drawn
 from attacks.closed_form.lists.handed_out import unless_handed_out
+from attacks.closed_form.orders.uneven_recording import with_uneven
 from attacks.closed_form.read_rounds import read_rounds
 from attacks.closed_form.round_answers import DIAGNOSTICS, NO_NUMBERS, by_best_round, off_the_grid
 from attacks.closed_form.rows.unrated_rows import obstacle_with_unrated
@@ -164,24 +165,19 @@ class Undeclared:
         own = own_biases_of(view, view.manifest.upload.regularization)
         if own is not None and own.complete:
             return with_own_biases(_nothing_read(self.name, view, options), own, levels)
-        found: list[Answered] = []
-        sent: list[Sent] = []
-        done = 0
         learned = learned_of(view, self.max_misfit)
         scope = Scope.RATINGS_AND_ATTRIBUTES if learned.upright >= UPRIGHT else Scope.SIZES
+        sent = _lists(view)
         if learned.centred:
             found, scope = read_centred_recording(view, learned.pulls[0], key, progress)
-            sent = _lists(view)
-        for batch in view.batches(BATCH_BYTES) if not found else ():
-            rounds = read_rounds(view.manifest, batch.rounds, learned, self.max_misfit)
-            found += by_best_round(batch, rounds, learned, levels)
-            if view.rounds.size > 1 and view.manifest.weighting == "observed-only":
-                sent.append(sent_in(batch.users, batch.rounds, [part for part, _ in rounds]))
-            off[np.searchsorted(view.users, batch.users)] = off_the_grid(
-                view.manifest, batch.rounds[0], rounds, learned
-            )
-            done += batch.users.size
-            progress(done, view.users.size)
+            as_they_are = learned._replace(centred=False, lowered=0.0, upright=1.0)
+            n_told = _n_answered(found)
+            instead = self._by_rounds(view, as_they_are, silent) if 2 * n_told < view.users.size else None
+            if instead is not None and _n_answered(instead[0]) > n_told:
+                (found, sent, off), learned = instead, as_they_are
+                scope = Scope.RATINGS_AND_ATTRIBUTES
+        else:
+            found, sent, off = self._by_rounds(view, learned, progress)
         told, plain, doubted = _put_together(self.name, view, found, options, scope)
         told = unless_drawn_anew(told, sent, view)
         spanned = _of_all(found, "spanned")
@@ -204,6 +200,26 @@ class Undeclared:
         return (
             told if own is None or not rest.abstained else _fuller(told, with_own_biases(rest, own, levels))
         )
+
+    def _by_rounds(
+        self, view: View, learned: Learned, progress: Progress
+    ) -> tuple[list[Answered], list[Sent], Bool[np.ndarray, " users"]]:
+        """Read each client in its rounds, and then the others together: all, what they send, who is off the grid."""
+        off, levels = np.zeros(view.users.size, bool), np.array(view.manifest.rating_levels)
+        found: list[Answered] = []
+        sent: list[Sent] = []
+        done = 0
+        for batch in view.batches(BATCH_BYTES):
+            rounds = read_rounds(view.manifest, batch.rounds, learned, self.max_misfit)
+            found += by_best_round(batch, rounds, learned, levels)
+            if view.rounds.size > 1 and view.manifest.weighting == "observed-only":
+                sent.append(sent_in(batch.users, batch.rounds, [part for part, _ in rounds]))
+            off[np.searchsorted(view.users, batch.users)] = off_the_grid(
+                view.manifest, batch.rounds[0], rounds, learned
+            )
+            done += batch.users.size
+            progress(done, view.users.size)
+        return with_uneven(found, view, learned), sent, off
 
     def _read_otherwise(
         self, view: View, told: Reconstruction, learned: Learned, options: dict[str, Any]
@@ -255,6 +271,11 @@ def _unsized(found: Reconstruction) -> Reconstruction:
         return found
     everybody = np.ones(found.users.size, bool)
     return silent_about(replace(found, scope=Scope.RATINGS_AND_ATTRIBUTES), everybody, MIRRORED)
+
+
+def _n_answered(found: Sequence[Answered]) -> int:
+    """How many clients are answered."""
+    return sum(one.block.users.size - len(one.reasons) for one in found)
 
 
 def _fuller(told: Reconstruction, instead: Reconstruction) -> Reconstruction:

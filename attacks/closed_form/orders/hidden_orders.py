@@ -159,13 +159,11 @@ def _reading(rows: Rows, answers: dict[int, Answer], levels: np.ndarray) -> Read
 
 def _asked(rows: Rows, users: set[int], levels: np.ndarray) -> tuple[dict[int, Asked], dict[int, Asked]]:
     """Clients of one round to first and to second order; few where none of these can be read alone."""
-    able = {user: sent for user in sorted(users) if (sent := _client(rows, user)) is not None}
     first: dict[int, Asked] = {}
     second: dict[int, Asked] = {}
-    for user in sorted(able, key=lambda user: -able[user][0].g.size) if levels.size > 1 else ():
+    for user, (plain, better) in able_clients(rows, users).items() if levels.size > 1 else ():
         if len(first) == ASKED and not any(_by_itself(one.pairs, levels).any() for one in first.values()):
             break
-        plain, better = able[user]
         trials = coarse_pairs(plain, levels)
         first[user] = Asked(plain, fitted_pairs(trials, plain, levels))
         if better is not None:
@@ -216,18 +214,55 @@ def _answers(asked: dict[int, Asked], levels: np.ndarray, closely: bool) -> dict
     told = {user: one for user, one in every.items() if one is not None}
     doubtful = [_agrees(asked[user].pairs, constant, levels) for user in every if user not in told]
     answers = answers_of(told, sum(doubtful), levels)
-    if not answers:
-        return {}
-    value = np.concatenate(list(answers.values()))
-    offset = np.concatenate([asked[user].one.offset for user in answers])
-    sure = np.isfinite(value)
-    if _on_a_coarser_grid(value[sure], levels) or not one_multiple((value - offset)[sure], offset, levels):
+    if not on_one_grid(answers, {user: asked[user].one for user in answers}, levels):
         return {}
     return {
         user: Answer(asked[user].one.here, own, told[user].missed, told[user].numbers)
         for user, own in answers.items()
         if not closely or told[user].unseen <= 2 * HARMLESS
     }
+
+
+def on_one_grid(
+    answers: dict[int, np.ndarray], ones: dict[int, FirstOrder], levels: Float[np.ndarray, " levels"]
+) -> bool:
+    """Whether there are ratings, of which no other multiple is on the grid.
+
+    Parameters
+    ----------
+    answers : dict of (n,)
+        Ratings of clients, NaN where they are open.
+    ones : dict of FirstOrder
+        What they are of.
+    levels : (levels,)
+        Ratings that exist, ascending, stars.
+    """
+    if not answers:
+        return False
+    value = np.concatenate(list(answers.values()))
+    offset = np.concatenate([ones[user].offset for user in answers])
+    sure = np.isfinite(value)
+    return not _on_a_coarser_grid(value[sure], levels) and bool(
+        one_multiple((value - offset)[sure], offset, levels)
+    )
+
+
+def able_clients(rows: Rows, users: set[int]) -> dict[int, tuple[FirstOrder, FirstOrder | None]]:
+    """Take the clients of one round that can be read, those with most ratings first.
+
+    Parameters
+    ----------
+    rows : Rows
+    users : set of int
+        Their places, of whom it is asked.
+
+    Returns
+    -------
+    dict of (FirstOrder, FirstOrder or None)
+        To first order and, if there is more, to second.
+    """
+    able = {user: sent for user in sorted(users) if (sent := _client(rows, user)) is not None}
+    return dict(sorted(able.items(), key=lambda one: -one[1][0].g.size))
 
 
 def _client(rows: Rows, user: int) -> tuple[FirstOrder, FirstOrder | None] | None:
@@ -253,8 +288,9 @@ def _client(rows: Rows, user: int) -> tuple[FirstOrder, FirstOrder | None] | Non
         return None
     offset = rows.offset[user, here]
     better = second_order(sent, halfway, direction)
-    second = None if better is None else FirstOrder(*better, offset, here)
-    return FirstOrder(g, h, offset, here), second
+    moved = (g * change, halfway @ (g @ halfway) * change, float(g @ h) * change)
+    second = None if better is None else FirstOrder(*better, offset, here, *moved)
+    return FirstOrder(g, h, offset, here, *moved), second
 
 
 def _by_itself(one: Pairs, levels: np.ndarray) -> Bool[np.ndarray, " pairs"]:
@@ -269,6 +305,22 @@ def _shared(pairs: dict[int, Pairs], levels: np.ndarray) -> float | None:
         good = _by_itself(one, levels)
         if good.any():
             alone[user] = one.constant[good], one.tolerance[good]
+    return agreed(alone)
+
+
+def agreed(alone: dict[int, tuple[np.ndarray, np.ndarray]]) -> float | None:
+    """Find the A B that most clients have within what they tell it; each may have several.
+
+    Parameters
+    ----------
+    alone : dict of ((pairs,), (pairs,))
+        Of clients that tell it without others, A B, and by how much it may differ, relative.
+
+    Returns
+    -------
+    float or None
+        None where fewer than ``FEWEST`` tell it, or these do not agree.
+    """
     if len(alone) < FEWEST:
         return None
     every = np.concatenate([own for own, _ in alone.values()])

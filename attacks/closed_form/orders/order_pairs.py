@@ -7,6 +7,7 @@ that errors and predictions can have, and fitted to the levels that the best of 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -23,7 +24,13 @@ WIDEST = 1.5  # times the range of ratings, that errors and predictions reach at
 SMALLEST = 0.1  # of it, that errors reach at least
 KEPT = 24  # pairs of a client that are fitted to the levels that they name
 ALIKE = 0.06  # relative, within which A B of two clients are one
+FINEST = 0.08  # of a step, from one of the largest errors to the next, where many rows lie elsewhere
+NEAR, ELSEWHERE = 0.08, 0.1  # of a step, and what being anywhere counts beside being on the grid
+QUARTER = 0.25  # of the rows, that have one length
 SIGMAS, VAGUE = 3.0, 0.5  # times how well a client tells A B, that it may differ, and relative, at most
+
+
+NOTHING = np.zeros(1)
 
 
 class FirstOrder(NamedTuple):
@@ -35,12 +42,20 @@ class FirstOrder(NamedTuple):
         A row along the common direction, its item's factor along it, and what everybody adds, stars.
     here : (rows,) bool
         Where these rows are.
+    own, pull : (n,) or (1,)
+        By how much a prediction changes from the first pass to the last: B times what the item's own copy
+        moves along the common direction, and what all rows together move the client's factor by, over B.
+    longer : float
+        By how much the client's factor gets longer, times B squared, relative.
     """
 
     g: Float[np.ndarray, " n"]
     h: Float[np.ndarray, " n"]
     offset: Float[np.ndarray, " n"]
     here: Bool[np.ndarray, " rows"]
+    own: Float[np.ndarray, " some"] = NOTHING
+    pull: Float[np.ndarray, " some"] = NOTHING
+    longer: float = 0.0
 
 
 class Pairs(NamedTuple):
@@ -102,6 +117,43 @@ def coarse_pairs(one: FirstOrder, levels: Float[np.ndarray, " levels"]) -> Float
     -------
     (pairs, 2)
     """
+    return _searched(one, levels, RATIO, 1.0, _missed)
+
+
+def crowded_pairs(one: FirstOrder, levels: Float[np.ndarray, " levels"]) -> Float[np.ndarray, "pairs 2"]:
+    """Find pairs of A and B that put many rows near the grid, wherever the others are, in no order.
+
+    Parameters
+    ----------
+    one : FirstOrder
+    levels : (levels,)
+        Ratings that exist, ascending, stars.
+
+    Returns
+    -------
+    (pairs, 2)
+        None of grids with more than ``MOST_STEPS`` steps, or of one level.
+    """
+    size = np.abs(one.g[one.g != 0])
+    # the largest rows may be longer by a multiple that nobody knows
+    longer = size.max() / np.quantile(size, QUARTER) if size.size else 1.0
+    return _searched(
+        one,
+        levels,
+        1 + FINEST * step_of(levels) / (levels[-1] - levels[0] or 1),
+        max(1.0, longer / WIDEST),
+        _stray,
+    )
+
+
+def _searched(
+    one: FirstOrder,
+    levels: Float[np.ndarray, " levels"],
+    ratio: float,
+    longer: float,
+    missed_by: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray],
+) -> Float[np.ndarray, "pairs 2"]:
+    """Search in the range that errors and predictions have, where the largest row may be ``longer``."""
     some = slice(None, None, max(1, -(-one.g.size // SEARCHED)))
     g, h, offset = one.g[some], one.h[some], one.offset[some]
     top, wide = float(levels[-1]), float(levels[-1] - levels[0])
@@ -109,14 +161,29 @@ def coarse_pairs(one: FirstOrder, levels: Float[np.ndarray, " levels"]) -> Float
     # what puts ratings on a grid of one level says nothing of the pair
     if levels.size < 2 or not (largest > 0 and longest > 0) or top > MOST_STEPS * step_of(levels):
         return np.zeros((0, 2))
-    n_sizes = int(np.log(WIDEST / SMALLEST) / np.log(RATIO)) + 1
-    sizes = SMALLEST * wide / largest * RATIO ** np.arange(n_sizes)
+    n_sizes = int(np.log(longer * WIDEST / SMALLEST) / np.log(ratio)) + 1
+    sizes = SMALLEST * wide / largest * ratio ** np.arange(n_sizes)
     errors = np.concatenate([sizes, -sizes])
     lengths = np.arange(FINE / 2, WIDEST * top, FINE * step_of(levels)) / longest
     lengths = np.concatenate([lengths, -lengths])  # the direction's sign is open
-    missed = _missed(errors[:, None] * g, lengths[:, None] * h + offset, levels)
+    missed = missed_by(errors[:, None] * g, lengths[:, None] * h + offset, levels)
     at = np.argpartition(missed.ravel(), min(8 * KEPT, missed.size - 1))[: 8 * KEPT]
     return np.stack([errors[at % errors.size], lengths[at // errors.size]], axis=1)
+
+
+def _stray(
+    error: Float[np.ndarray, "errors rows"],
+    predicted: Float[np.ndarray, "lengths rows"],
+    levels: Float[np.ndarray, " levels"],
+) -> Float[np.ndarray, "lengths errors"]:
+    """How few rows are near the grid under each pair, on a scale that counts far ones alike."""
+    few = np.empty((len(predicted), len(error)), np.float32)
+    scale = (NEAR * step_of(levels)) ** 2 * 2
+    error = error.astype(np.float32)
+    for number, one in enumerate(predicted.astype(np.float32)):
+        near = np.exp(-(distance_to_levels(error + one, levels) ** 2) / scale)
+        few[number] = -np.log(near + ELSEWHERE).sum(axis=1)
+    return few
 
 
 def _missed(

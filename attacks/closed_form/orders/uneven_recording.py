@@ -1,0 +1,180 @@
+"""All clients of a recording that average over minibatches, of which the last of each pass is smaller.
+
+Minibatches and passes are the same for all of them, and so is A B of ``attacks.closed_form.orders.uneven_batches``:
+clients that nothing else explains are asked together, however many ratings they have, in up to ``ROUNDS`` rounds.
+Each is answered in the round that tells most of its ratings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from attacks.base import Estimates
+from attacks.closed_form.common_numbers import Learned
+from attacks.closed_form.fit.goodness_of_fit import step_of
+from attacks.closed_form.fit.shunned_level import may_be_lowered
+from attacks.closed_form.orders.hidden_orders import able_clients, agreed, on_one_grid
+from attacks.closed_form.orders.order_answers import ALONE, FEWEST, answers_of
+from attacks.closed_form.orders.order_pairs import FirstOrder
+from attacks.closed_form.orders.uneven_batches import (
+    NEARLY,
+    Batches,
+    best_mixed,
+    likeliest_batches,
+    rough_pairs,
+    told_by_mixture,
+)
+from attacks.closed_form.uploads.answered import Answered
+from attacks.closed_form.uploads.item_rows import BATCH_BYTES, rows_of
+from victims.transcript.view import ITEM, View
+
+AS_GOOD = 0.5  # of the nats of a client's likeliest pair
+ROUNDS = 3  # that are asked: the first, the last, and one between
+_TABLES = tuple(one.name for one in fields(Estimates) if one.name != "users")
+
+
+class _Client(NamedTuple):
+    """One client in one round: its rows to first and to second order, and their items."""
+
+    first: FirstOrder
+    second: FirstOrder | None
+    items: np.ndarray
+
+
+class _Told(NamedTuple):
+    """What a client is answered in one round."""
+
+    items: np.ndarray
+    value: Float[np.ndarray, " n"]
+    missed: float
+
+
+def with_uneven(found: Sequence[Answered], view: View, learned: Learned) -> list[Answered]:
+    """Read clients that are not answered as ones whose last minibatch is smaller than the others.
+
+    Parameters
+    ----------
+    found : sequence of Answered
+        What else is said of all clients.
+    view : View
+    learned : Learned
+        What clients of the view say together.
+
+    Returns
+    -------
+    list of Answered
+        The same, where fewer than three clients tell minibatches and passes.
+    """
+    levels = np.array(view.manifest.rating_levels)
+    open_ = np.array(sorted(user for one in found for user in one.reasons))
+    if view.manifest.weighting == "include-unrated" or levels.size == 1 or open_.size < FEWEST:
+        return list(found)
+    chosen = np.unique(np.linspace(0, view.rounds.size - 1, ROUNDS).astype(int))
+    rounds = [_clients(view, int(number), open_, learned.lowered, learned.pulls[0]) for number in chosen]
+    batches = None
+    for clients in rounds:
+        if batches is None:
+            batches = likeliest_batches([one.first for one in clients.values()], levels)
+    if batches is None:
+        return list(found)
+    best: dict[int, _Told] = {}
+    for clients in rounds:
+        for user, one in _told(clients, batches, levels).items():
+            if user not in best or _n_told(best[user]) < _n_told(one):
+                best[user] = one
+    if not best:
+        return list(found)
+    kept = [_without(one, np.array(sorted(best))) for one in found]
+    return [*(one for one in kept if one.block.users.size), _answered(best, view, levels, learned.settled)]
+
+
+def _clients(view: View, number: int, users: np.ndarray, lowered: float, pull: float) -> dict[int, _Client]:
+    """Clients in one round that can be read."""
+    out = {}
+    for batch in view.batches(BATCH_BYTES):
+        uploads = batch.rounds[number] if number < len(batch.rounds) else None
+        if uploads is None or not uploads.index.shape[-1]:
+            continue
+        rows = rows_of(view.manifest, uploads, None, lowered, pull)
+        index = np.broadcast_to(uploads.index, rows.item.shape)
+        here = set(np.flatnonzero(np.isin(batch.users, users)).tolist())
+        for at, (first, second) in able_clients(rows, here).items():
+            out[int(batch.users[at])] = _Client(first, second, index[at, first.here])
+    return out
+
+
+def _told(clients: dict[int, _Client], batches: Batches, levels: np.ndarray) -> dict[int, _Told]:
+    """What clients of one round are answered; nobody where few agree on A B."""
+    mixed = {}
+    for user, client in clients.items():
+        trials = rough_pairs(client.first, levels) if client.first.g.size > batches.size else ()
+        if len(trials):
+            each = [one for one in (client.first, client.second) if one is not None]
+            both = [(one, best_mixed(one, batches, trials, levels)) for one in each]
+            mixed[user] = max(both, key=lambda one: one[1].nats[0])
+    alone = {}
+    for user, (_, one) in mixed.items():
+        good = one.nats > max(ALONE, AS_GOOD * one.nats[0])
+        if good.any():
+            alone[user] = one.constant[good], np.full(good.sum(), NEARLY)
+    constant = agreed(alone)
+    if constant is None:
+        return {}
+    every = {user: told_by_mixture(one, own, batches, constant, levels) for user, (one, own) in mixed.items()}
+    told = {user: one for user, one in every.items() if one is not None}
+    answers = answers_of(told, 0, levels)
+    if not on_one_grid(answers, {user: mixed[user][0] for user in answers}, levels):
+        return {}
+    return {user: _Told(clients[user].items, value, told[user].missed) for user, value in answers.items()}
+
+
+def _n_told(one: _Told) -> int:
+    """How many ratings are answered."""
+    return int(np.isfinite(one.value).sum())
+
+
+def _without(one: Answered, users: np.ndarray) -> Answered:
+    """What is said of all clients but some."""
+    here = ~np.isin(one.block.users, users)
+    block = one.block
+    tables = {
+        name: None if table is None else table[here] if len(table) == here.size else table
+        for name in _TABLES
+        if (table := getattr(block, name)) is not None
+    }
+    return one._replace(
+        block=replace(block, users=block.users[here], **tables),
+        reasons={user: reason for user, reason in one.reasons.items() if user not in set(users.tolist())},
+        diagnostics=one.diagnostics[here],
+        factors=tuple(table[here] for table in one.factors),
+        plain=one.plain[here],
+        doubted=one.doubted[here],
+        spanned=one.spanned if isinstance(one.spanned, bool) else one.spanned[here],
+    )
+
+
+def _answered(best: dict[int, _Told], view: View, levels: np.ndarray, settled: bool) -> Answered:
+    """What is said of clients who are answered."""
+    users = np.array(sorted(best))
+    told = [best[user] for user in users.tolist()]
+    shape = (users.size, max(one.items.size for one in told))
+    value, index = np.full(shape, np.nan), np.zeros(shape, int)
+    for row, one in enumerate(told):
+        value[row, : one.items.size], index[row, : one.items.size] = one.value, one.items
+    misfit = np.array([one.missed for one in told]) / (step_of(levels) / 4)
+    nothing = np.zeros(users.size)
+    factors = np.full((users.size, view.manifest.factors), np.nan)
+    return Answered(
+        Estimates(users, np.full((1, shape[1]), ITEM, np.int8), index, value),
+        {},
+        np.stack([misfit, nothing * np.nan, nothing, nothing, nothing + 1], axis=1),
+        (users, np.full(users.size, view.rounds[0]), factors),
+        np.ones(users.size, bool),
+        may_be_lowered(value, levels) & (not settled),
+        np.ones(users.size, bool),
+    )
