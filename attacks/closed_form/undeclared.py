@@ -29,7 +29,8 @@ moment, and asks for nothing else:
 - where all factors of clients and items start equal, rows sent in another order than that of the steps are
   put in order by what all clients say together (``attacks.closed_form.equal_start.equal_orders``);
 - several passes in any orders are one step to first order, and ratings are answered where the second order
-  leaves one level (``attacks.closed_form.orders.hidden_orders``);
+  leaves one level (``attacks.closed_form.orders.hidden_orders``), also of means over minibatches of which the
+  last is smaller (``attacks.closed_form.uneven_recording``);
 - one step of Adam or its relatives tells signs, and in double precision gradients by its last digits
   (``attacks.closed_form.adaptive.adaptive_digits``);
 - several steps of Adam or its relatives tell ratios of gradients, which several steps of one client share
@@ -77,15 +78,17 @@ from attacks.closed_form.implicit.implicit_recording import with_positives
 from attacks.closed_form.lists.drawn_anew import Sent, sent_in, unless_drawn_anew
 from attacks.closed_form.lists.drawn_items import unless_drawn
 from attacks.closed_form.lists.handed_out import unless_handed_out
-from attacks.closed_form.orders.uneven_recording import with_uneven
 from attacks.closed_form.read_rounds import read_rounds
 from attacks.closed_form.round_answers import DIAGNOSTICS, NO_NUMBERS, by_best_round, off_the_grid
 from attacks.closed_form.rows.unrated_rows import obstacle_with_unrated
+from attacks.closed_form.uneven_recording import with_uneven
 from attacks.closed_form.uploads.answered import Answered
 from attacks.closed_form.uploads.item_rows import BATCH_BYTES
 from attacks.obstacles import unreadable
 from victims.common.validation import above, require_fields
 from victims.transcript.view import ITEM, View
+
+ByRounds = tuple[list[Answered], list[Sent], Bool[np.ndarray, " users"]]
 
 
 @dataclass(frozen=True)
@@ -171,13 +174,12 @@ class Undeclared:
         if learned.centred:
             found, scope = read_centred_recording(view, learned.pulls[0], key, progress)
             as_they_are = learned._replace(centred=False, lowered=0.0, upright=1.0)
-            n_told = _n_answered(found)
-            instead = self._by_rounds(view, as_they_are, silent) if 2 * n_told < view.users.size else None
-            if instead is not None and _n_answered(instead[0]) > n_told:
-                (found, sent, off), learned = instead, as_they_are
+            if plainly := self._uneven_instead(view, as_they_are, _n_answered(found)):
+                (found, sent, off), learned = plainly, as_they_are
                 scope = Scope.RATINGS_AND_ATTRIBUTES
         else:
             found, sent, off = self._by_rounds(view, learned, progress)
+            found = with_uneven(found, view, learned)
         told, plain, doubted = _put_together(self.name, view, found, options, scope)
         told = unless_drawn_anew(told, sent, view)
         spanned = _of_all(found, "spanned")
@@ -201,10 +203,8 @@ class Undeclared:
             told if own is None or not rest.abstained else _fuller(told, with_own_biases(rest, own, levels))
         )
 
-    def _by_rounds(
-        self, view: View, learned: Learned, progress: Progress
-    ) -> tuple[list[Answered], list[Sent], Bool[np.ndarray, " users"]]:
-        """Read each client in its rounds, and then the others together: all, what they send, who is off the grid."""
+    def _by_rounds(self, view: View, learned: Learned, progress: Progress) -> ByRounds:
+        """Read each client in its rounds; what they send, and who is off the grid."""
         off, levels = np.zeros(view.users.size, bool), np.array(view.manifest.rating_levels)
         found: list[Answered] = []
         sent: list[Sent] = []
@@ -219,7 +219,15 @@ class Undeclared:
             )
             done += batch.users.size
             progress(done, view.users.size)
-        return with_uneven(found, view, learned), sent, off
+        return found, sent, off
+
+    def _uneven_instead(self, view: View, learned: Learned, n_told: int) -> ByRounds | None:
+        """Read ratings as they are, where that answers more clients with a smaller last minibatch."""
+        if 2 * n_told >= view.users.size:
+            return None
+        found, sent, off = self._by_rounds(view, learned, silent)
+        uneven = with_uneven(found, view, learned)
+        return (uneven, sent, off) if _n_answered(uneven) - _n_answered(found) > n_told else None
 
     def _read_otherwise(
         self, view: View, told: Reconstruction, learned: Learned, options: dict[str, Any]

@@ -40,30 +40,21 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-from attacks.closed_form.fit.credible import one_multiple
 from attacks.closed_form.fit.goodness_of_fit import step_of
-from attacks.closed_form.orders.order_answers import ALONE, FARTHEST, FEWEST, HARMLESS, answers_of, told_by
+from attacks.closed_form.orders.order_answers import ALONE, FARTHEST, HARMLESS, answers_of, told_by
+from attacks.closed_form.orders.order_clients import able_clients, agreed, on_one_grid
 from attacks.closed_form.orders.order_pairs import (
-    VAGUE,
     FirstOrder,
     Pairs,
     coarse_pairs,
     fitted_pairs,
     nats_of,
 )
-from attacks.closed_form.orders.second_order import second_order
 from attacks.closed_form.uploads.readings import Reading, Rows, reading_of
-from attacks.closed_form.uploads.reduction import leading_direction
 from victims.transcript.manifest import Manifest
 
-FEWEST_ROWS = 6  # ratings of a client
 IN_VAIN = 1500.0  # clients, times steps up to the highest level, after which no further round is asked
 ASKED = 12  # clients with most ratings: where none of them can be read alone the others are not tried
-MOST = 0.75  # of those that can be read alone, that have to agree
-SPREAD = 0.4  # of the rows' size, across their common direction, above which steps are not small
-VARIED = (
-    0.02  # of predictions, by which they must differ: equal ones leave all ratings shifted by a level open
-)
 TELLING = 0.1  # how well a client has to tell A B, to be asked
 
 
@@ -223,76 +214,6 @@ def _answers(asked: dict[int, Asked], levels: np.ndarray, closely: bool) -> dict
     }
 
 
-def on_one_grid(
-    answers: dict[int, np.ndarray], ones: dict[int, FirstOrder], levels: Float[np.ndarray, " levels"]
-) -> bool:
-    """Whether there are ratings, of which no other multiple is on the grid.
-
-    Parameters
-    ----------
-    answers : dict of (n,)
-        Ratings of clients, NaN where they are open.
-    ones : dict of FirstOrder
-        What they are of.
-    levels : (levels,)
-        Ratings that exist, ascending, stars.
-    """
-    if not answers:
-        return False
-    value = np.concatenate(list(answers.values()))
-    offset = np.concatenate([ones[user].offset for user in answers])
-    sure = np.isfinite(value)
-    return not _on_a_coarser_grid(value[sure], levels) and bool(
-        one_multiple((value - offset)[sure], offset, levels)
-    )
-
-
-def able_clients(rows: Rows, users: set[int]) -> dict[int, tuple[FirstOrder, FirstOrder | None]]:
-    """Take the clients of one round that can be read, those with most ratings first.
-
-    Parameters
-    ----------
-    rows : Rows
-    users : set of int
-        Their places, of whom it is asked.
-
-    Returns
-    -------
-    dict of (FirstOrder, FirstOrder or None)
-        To first order and, if there is more, to second.
-    """
-    able = {user: sent for user in sorted(users) if (sent := _client(rows, user)) is not None}
-    return dict(sorted(able.items(), key=lambda one: -one[1][0].g.size))
-
-
-def _client(rows: Rows, user: int) -> tuple[FirstOrder, FirstOrder | None] | None:
-    """One client to first order and, if there is more, to second; None where its rows do not tell it.
-
-    These are few, or have no direction, or predictions hardly differ.
-    """
-    here = rows.item[user] & (rows.rows[user] != 0).any(axis=1)
-    sent, v = rows.rows[user, here], rows.factors[user, here].astype(float)
-    if here.sum() < FEWEST_ROWS or not np.isfinite(sent).all():
-        return None
-    directions, energy = leading_direction(sent[None])
-    direction = directions[0]
-    g = sent @ direction
-    across = np.linalg.norm(sent - g[:, None] * direction) / np.sqrt(energy[0])
-    if not across < SPREAD:
-        return None
-    # rows that are no changes of copies are larger, or smaller, and leave half-way where it was
-    change = np.linalg.norm(sent) < np.linalg.norm(v)
-    halfway = v + sent / 2 if change else v
-    h = halfway @ direction
-    if np.std(h) < VARIED * np.abs(np.mean(h)):
-        return None
-    offset = rows.offset[user, here]
-    better = second_order(sent, halfway, direction)
-    moved = (g * change, halfway @ (g @ halfway) * change, float(g @ h) * change)
-    second = None if better is None else FirstOrder(*better, offset, here, *moved)
-    return FirstOrder(g, h, offset, here, *moved), second
-
-
 def _by_itself(one: Pairs, levels: np.ndarray) -> Bool[np.ndarray, " pairs"]:
     """Pairs that a client tells without others."""
     return (nats_of(one, levels) > ALONE) & (one.missed < FARTHEST * step_of(levels)) & (one.spread < TELLING)
@@ -308,42 +229,7 @@ def _shared(pairs: dict[int, Pairs], levels: np.ndarray) -> float | None:
     return agreed(alone)
 
 
-def agreed(alone: dict[int, tuple[np.ndarray, np.ndarray]]) -> float | None:
-    """Find the A B that most clients have within what they tell it; each may have several.
-
-    Parameters
-    ----------
-    alone : dict of ((pairs,), (pairs,))
-        Of clients that tell it without others, A B, and by how much it may differ, relative.
-
-    Returns
-    -------
-    float or None
-        None where fewer than ``FEWEST`` tell it, or these do not agree.
-    """
-    if len(alone) < FEWEST:
-        return None
-    every = np.concatenate([own for own, _ in alone.values()])
-    votes = [sum((np.abs(own / c - 1) < near).any() for own, near in alone.values()) for c in every]
-    best = every[int(np.argmax(votes))]
-    # clients who use every second level alone fit half as large, too: others have to tell
-    rival = np.max(votes, where=np.abs(every / best - 1) > VAGUE, initial=0)
-    if max(votes) < max(FEWEST, MOST * len(alone)) or rival >= max(votes):
-        return None
-    like = [own[np.abs(own / best - 1).argmin()] for own, _ in alone.values()]
-    return float(np.median([c for c in like if abs(c / best - 1) < VAGUE]))
-
-
 def _agrees(one: Pairs, constant: float, levels: np.ndarray) -> bool:
     """Whether a client is near to the grid with the A B of the others, more than by chance."""
     near = np.abs(one.constant / constant - 1) < one.tolerance
     return bool((near & (nats_of(one, levels) > ALONE)).any())
-
-
-def _on_a_coarser_grid(named: Float[np.ndarray, " n"], levels: Float[np.ndarray, " levels"]) -> bool:
-    """Whether all ratings are every second level, say: numbers with half the differences fit, and an offset.
-
-    Predictions through a link that is nearly straight are such numbers.
-    """
-    steps = np.rint((named - levels[0]) / step_of(levels)).astype(int)
-    return bool(np.gcd.reduce(steps - steps[0]) > 1)

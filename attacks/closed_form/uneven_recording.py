@@ -1,15 +1,15 @@
 """All clients of a recording that average over minibatches, of which the last of each pass is smaller.
 
-Minibatches and passes are the same for all of them, and so is A B of ``attacks.closed_form.orders.uneven_batches``:
-clients that nothing else explains are asked together, however many ratings they have, in up to ``ROUNDS`` rounds.
-Each is answered in the round that tells most of its ratings.
+Minibatches and passes are the same for all of them, and so is A B
+(``attacks.closed_form.orders.uneven_batches``): clients that nothing else explains are asked together,
+however many ratings they have, in up to ``ROUNDS`` rounds. Each is answered in the round that tells most.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -19,16 +19,11 @@ from attacks.closed_form.common_numbers import Learned
 from attacks.closed_form.fit.goodness_of_fit import step_of
 from attacks.closed_form.fit.shunned_level import may_be_lowered
 from attacks.closed_form.orders.hidden_orders import able_clients, agreed, on_one_grid
+from attacks.closed_form.orders.last_minibatch import Batches
+from attacks.closed_form.orders.mixed_multiples import best_mixed, rough_pairs
 from attacks.closed_form.orders.order_answers import ALONE, FEWEST, answers_of
 from attacks.closed_form.orders.order_pairs import FirstOrder
-from attacks.closed_form.orders.uneven_batches import (
-    NEARLY,
-    Batches,
-    best_mixed,
-    likeliest_batches,
-    rough_pairs,
-    told_by_mixture,
-)
+from attacks.closed_form.orders.uneven_batches import NEARLY, likeliest_batches, told_by_mixture
 from attacks.closed_form.uploads.answered import Answered
 from attacks.closed_form.uploads.item_rows import BATCH_BYTES, rows_of
 from victims.transcript.view import ITEM, View
@@ -112,7 +107,7 @@ def _told(clients: dict[int, _Client], batches: Batches, levels: np.ndarray) -> 
     """What clients of one round are answered; nobody where few agree on A B."""
     mixed = {}
     for user, client in clients.items():
-        trials = rough_pairs(client.first, levels) if client.first.g.size > batches.size else ()
+        trials = rough_pairs(client.first, levels) if client.first.g.size > batches.size else np.zeros((0, 2))
         if len(trials):
             each = [one for one in (client.first, client.second) if one is not None]
             both = [(one, best_mixed(one, batches, trials, levels)) for one in each]
@@ -141,9 +136,9 @@ def _n_told(one: _Told) -> int:
 def _without(one: Answered, users: np.ndarray) -> Answered:
     """What is said of all clients but some."""
     here = ~np.isin(one.block.users, users)
-    block = one.block
-    tables = {
-        name: None if table is None else table[here] if len(table) == here.size else table
+    block, (clients, rounds, vectors) = one.block, one.factors
+    tables: dict[str, Any] = {
+        name: table[here] if len(table) == here.size else table
         for name in _TABLES
         if (table := getattr(block, name)) is not None
     }
@@ -151,7 +146,7 @@ def _without(one: Answered, users: np.ndarray) -> Answered:
         block=replace(block, users=block.users[here], **tables),
         reasons={user: reason for user, reason in one.reasons.items() if user not in set(users.tolist())},
         diagnostics=one.diagnostics[here],
-        factors=tuple(table[here] for table in one.factors),
+        factors=(clients[here], rounds[here], vectors[here]),
         plain=one.plain[here],
         doubted=one.doubted[here],
         spanned=one.spanned if isinstance(one.spanned, bool) else one.spanned[here],
