@@ -21,14 +21,13 @@ from attacks.closed_form.fit.shunned_level import may_be_lowered
 from attacks.closed_form.orders.hidden_orders import able_clients, agreed, on_one_grid
 from attacks.closed_form.orders.last_minibatch import Batches
 from attacks.closed_form.orders.mixed_multiples import best_mixed, rough_pairs
-from attacks.closed_form.orders.order_answers import ALONE, FEWEST, answers_of
+from attacks.closed_form.orders.order_answers import FEWEST, answers_of
 from attacks.closed_form.orders.order_pairs import FirstOrder
-from attacks.closed_form.orders.uneven_batches import NEARLY, likeliest_batches, told_by_mixture
+from attacks.closed_form.orders.uneven_batches import likeliest_batches, told_by_mixture, votes_of
 from attacks.closed_form.uploads.answered import Answered
 from attacks.closed_form.uploads.item_rows import BATCH_BYTES, rows_of
 from victims.transcript.view import ITEM, View
 
-AS_GOOD = 0.5  # of the nats of a client's likeliest pair
 ROUNDS = 3  # that are asked: the first, the last, and one between
 _TABLES = tuple(one.name for one in fields(Estimates) if one.name != "users")
 
@@ -112,14 +111,9 @@ def _told(clients: dict[int, _Client], batches: Batches, levels: np.ndarray) -> 
             each = [one for one in (client.first, client.second) if one is not None]
             both = [(one, best_mixed(one, batches, trials, levels)) for one in each]
             mixed[user] = max(both, key=lambda one: one[1].nats[0])
-    alone = {}
-    for user, (_, one) in mixed.items():
-        good = one.nats > max(ALONE, AS_GOOD * one.nats[0])
-        if good.any():
-            alone[user] = one.constant[good], np.full(good.sum(), NEARLY)
+    votes = {user: votes_of(one, own, batches, levels) for user, (one, own) in mixed.items()}
+    alone = {user: vote for user, vote in votes.items() if vote[0].size}
     constant = agreed(alone)
-    if constant is None:
-        return {}
     every = {user: told_by_mixture(one, own, batches, constant, levels) for user, (one, own) in mixed.items()}
     told = {user: one for user, one in every.items() if one is not None}
     answers = answers_of(told, 0, levels)

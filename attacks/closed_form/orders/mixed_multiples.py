@@ -19,7 +19,6 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import logsumexp
 
 from attacks.closed_form.fit.decoding import distance_to_levels, nearest_level
 from attacks.closed_form.fit.goodness_of_fit import step_of
@@ -29,7 +28,7 @@ from attacks.closed_form.orders.order_pairs import FirstOrder, crowded_pairs
 STRAY = 0.02  # share of rows that may be anywhere
 OTHERS_STRAY = 0.5  # the same, while one multiple alone is asked for
 CLOSE, FAR = 0.002, 0.15  # of a step: what ratings may miss the grid by, at least and at most
-HUGE = 1e6  # stars, that a prediction drifts by at most
+HUGE, SHORT = 1e6, 1e-9  # stars, that a prediction drifts by at most, and the least length of a factor
 TRIED, REFINED = 24, 6  # pairs of a client, and those that are fitted to the end
 LOG_CELL, CELL = 0.01, 0.03  # relative, and of a step, within which two pairs are alike
 ROUNDS, MANY_ROUNDS = 10, 40  # of expectation maximisation, and of pairs that are fitted to the end
@@ -158,7 +157,7 @@ def rough_pairs(one: FirstOrder, levels: np.ndarray) -> Float[np.ndarray, "pairs
     return numbers[np.sort(first)][:TRIED]
 
 
-def by_times(trials: Float[np.ndarray, "pairs 2"], multiples: Multiples) -> Float[np.ndarray, "pairs 2"]:
+def by_times(trials: Float[np.ndarray, "pairs 2"], multiples: Multiples) -> Float[np.ndarray, "tried 2"]:
     """Pairs, where the rows that they put near the grid have either of the commonest numbers of times.
 
     Parameters
@@ -223,14 +222,14 @@ def sizes_of(
     (pairs, n, times)
         Stars.
     """
+    if not multiples.spread.any():
+        return np.broadcast_to(missed[:, None, None], (missed.size, one.g.size, multiples.times.size))
     own, pull = (np.broadcast_to(part, one.g.shape) for part in (one.own, one.pull))
-    length = numbers[:, 1:]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        drift = np.nan_to_num(length * own + pull / length, posinf=HUGE, neginf=-HUGE)
-        longer = np.nan_to_num(one.longer / length**2, posinf=HUGE, neginf=-HUGE)
-    error = (numbers[:, :1] * longer)[:, :, None] * (one.g[:, None] / multiples.times)
-    moved = np.hypot(drift[:, :, None], error) * multiples.spread
-    return np.sqrt(missed[:, None, None] ** 2 + moved**2)
+    length = np.where(np.abs(numbers[:, 1:]) < SHORT, SHORT, numbers[:, 1:])
+    drift = length * own + pull / length
+    error = (numbers[:, :1] / length**2 * one.longer)[:, :, None] * (one.g[:, None] / multiples.times)
+    moved = np.minimum(np.hypot(drift[:, :, None], error) * multiples.spread, HUGE)
+    return np.hypot(missed[:, None, None], moved)
 
 
 def shares_of(
@@ -261,10 +260,12 @@ def shares_of(
     share : (pairs, n, times)
     nats : (pairs,)
     """
-    nats = multiples.nats - np.log(multiples.times) - (rest / size) ** 2 / 2
-    nats += np.log(step * (1 - stray) / (np.sqrt(2 * np.pi) * size))
-    total = np.logaddexp(logsumexp(nats, axis=2), np.log(stray))
-    return np.exp(nats - total[:, :, None]), total.sum(axis=1)
+    # sizes are no smaller than ``CLOSE``, so that nothing overflows
+    share = np.exp(-((rest / size) ** 2) / 2) / size
+    share *= np.exp(multiples.nats) / multiples.times * (step * (1 - stray) / np.sqrt(2 * np.pi))
+    total = share.sum(axis=2) + stray
+    share /= total[:, :, None]
+    return share, np.log(total).sum(axis=1)
 
 
 def _weighted_fit(

@@ -50,12 +50,37 @@ HALVED, LEAST = 3, 8  # what is left of b and P after every few clients, and at 
 FEW_ROUNDS = 3  # of expectation maximisation, in the search for b and P
 MISSED = 0.05  # of a step, that ratings miss the grid by at most
 WIDER = 1.5  # times the usual distance from the grid: what is left is not normal
-NEARLY = 0.15  # relative, that A B of clients may differ
+NEARLY = 0.15  # relative, that A B of clients may differ at least
+AS_GOOD = 0.5  # of the nats of a client's likeliest pair
 LEAST_SPREAD = 0.02  # relative, that errors may be off at least
 
 
+def votes_of(
+    one: FirstOrder, mixed: Mixed, batches: Batches, levels: np.ndarray
+) -> tuple[Float[np.ndarray, " pairs"], Float[np.ndarray, " pairs"]]:
+    """A B of the pairs that a client tells without others, and by how much each may differ.
+
+    Parameters
+    ----------
+    one : FirstOrder
+    mixed : Mixed
+    batches : Batches
+    levels : (levels,)
+
+    Returns
+    -------
+    constant, tolerance : (pairs,)
+        Tolerances are relative.
+    """
+    good = np.flatnonzero(mixed.nats > max(ALONE, AS_GOOD * mixed.nats[0])).tolist()
+    multiples = multiples_of(one.g.size, batches)
+    errors = [_posterior(one, multiples, mixed, number, levels)[1] for number in good]
+    spread = [_spreads(one, error, mixed, number)[1] for number, error in zip(good, errors, strict=True)]
+    return mixed.constant[good], np.clip(SIGMAS * np.array(spread), NEARLY, VAGUE)
+
+
 def told_by_mixture(
-    one: FirstOrder, mixed: Mixed, batches: Batches, constant: float, levels: np.ndarray
+    one: FirstOrder, mixed: Mixed, batches: Batches, constant: float | None, levels: np.ndarray
 ) -> Told | None:
     """Take what one client says, given the A B of the others.
 
@@ -64,8 +89,8 @@ def told_by_mixture(
     one : FirstOrder
     mixed : Mixed
     batches : Batches
-    constant : float
-        A B of most clients.
+    constant : float, optional
+        A B of most clients, where they tell it.
     levels : (levels,)
 
     Returns
@@ -76,17 +101,19 @@ def told_by_mixture(
     step, multiples = step_of(levels), multiples_of(one.g.size, batches)
     posteriors = [_posterior(one, multiples, mixed, number, levels) for number in range(len(mixed.nats))]
     spreads = [_spreads(one, error, mixed, number) for number, (_, error) in enumerate(posteriors)]
-    off = np.abs(mixed.constant / constant - 1)
-    here = np.flatnonzero(off < VAGUE)
+    off = np.full(mixed.constant.shape, 1.0) if constant is None else np.abs(mixed.constant / constant - 1)
+    vague = SIGMAS * np.array([spread for _, spread in spreads])
+    agrees = off < np.maximum(VAGUE, vague)
+    # where predictions hardly differ A B is open, and a client has to be clear by itself
+    here = np.flatnonzero(agrees & ((off < VAGUE) | (mixed.nats > 2 * ALONE)))
     if not here.size or mixed.nats[here[0]] < ALONE or mixed.missed[here[0]] > MISSED * step:
         return None
     best = here[0]
     nats, error = posteriors[best]
     named = levels[nats.argmax(axis=1)]
     for number, (other, _) in enumerate(posteriors):
-        agrees = off[number] < max(VAGUE, SIGMAS * spreads[number][1])
         differ = (levels[other.argmax(axis=1)] != named).mean()
-        if agrees and differ > OTHERS and mixed.nats[best] - mixed.nats[number] < RIVAL:
+        if agrees[number] and differ > OTHERS and mixed.nats[best] - mixed.nats[number] < RIVAL:
             return None
     ordered = np.sort(nats, axis=1)
     sure = ordered[:, -1] - logsumexp(ordered[:, :-1], axis=1) > np.log(SURE)
@@ -161,6 +188,8 @@ def likeliest_batches(clients: Iterable[FirstOrder], levels: np.ndarray) -> Batc
         equal, own = _nats_of_batches(one, tried, levels)
         # rows may be anywhere
         plain, nats = plain + max(equal, 0.0), nats + np.maximum(own, 0.0)
+        if number == FEWEST and nats.max() < plain + ALONE:
+            return None
         if number % FEWEST == 0:
             kept = np.argsort(-nats, kind="stable")[: max(LEAST, len(tried) // HALVED)]
             tried, nats = [tried[at] for at in kept.tolist()], nats[kept]
