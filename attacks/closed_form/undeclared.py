@@ -184,7 +184,8 @@ class Undeclared:
         told = unless_drawn_anew(told, sent, view)
         spanned = _of_all(found, "spanned")
         told = unless_handed_out(told, view, learned.pulls[0])
-        told = told if learned.settled else unless_shunned(told, view, doubted)
+        if not learned.settled:
+            told = unless_shunned(told, view, doubted, unscaled=learned.scale is None)
         told = unless_off_the_grid(told, off, levels, plain)
         if not learned.centred and _rated_alone(view):
             # who fits the declared scale is on no other multiple of the grid; all others may be

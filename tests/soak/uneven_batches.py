@@ -1,8 +1,8 @@
 """What is read of programs that shuffle and average: ``python -m tests.soak.uneven_batches DATA``.
 
-Clients of the data go several times through their ratings, in a new order each time, by minibatches of which
-the last is smaller, and send how their copies of the items moved. Sizes, rates, passes, minibatches and starts
-are drawn. Exits with 1 where more than one answer of a thousand is wrong.
+Clients of the data go several times through their ratings, in a new order each time, by minibatches of
+which the last is smaller, and send how their copies of the items moved. Sizes, rates, passes, minibatches and
+starts are drawn. Exits with 1 where more than one answer of a thousand is wrong.
 """
 
 from __future__ import annotations

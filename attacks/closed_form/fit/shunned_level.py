@@ -20,6 +20,9 @@ OPEN_OFFSET = (
     "its ratings may as well be higher by the lowest level: nobody here has a rating that tells whether the "
     "program learns them, or numbers from 0 on"
 )
+OPEN_SCALE = (
+    "a multiple of its ratings is on the rating grid, too, and nobody else tells the scale of its rows"
+)
 
 
 def may_be_lowered(
@@ -49,7 +52,10 @@ def may_be_lowered(
 
 
 def unless_shunned(
-    found: Reconstruction, view: View, doubted: Bool[np.ndarray, " users"] | None = None
+    found: Reconstruction,
+    view: View,
+    doubted: Bool[np.ndarray, " users"] | None = None,
+    unscaled: bool = False,
 ) -> Reconstruction:
     """Answer differences alone where all who are answered may have ratings one level higher.
 
@@ -66,6 +72,9 @@ def unless_shunned(
         What it read.
     doubted : (n_users,), optional
         Who is not answered on account of others whose ratings tell; by default everybody is.
+    unscaled : bool
+        Whether a client's scale is told by its ratings alone, so that a multiple of these that is on the
+        grid, too, leaves it open.
 
     Returns
     -------
@@ -79,9 +88,26 @@ def unless_shunned(
     if answered.any() and both[answered].all():
         sure = min((np.nanmean(own) for own in _probabilities(found)), default=1.0) >= CERTAIN
         if sure:
-            return replace(found, scope=Scope.DIFFERENCES)
+            found = replace(found, scope=Scope.DIFFERENCES)
+            return silent_about(found, _stretched(found, levels), OPEN_SCALE) if unscaled else found
         return silent_about(found, answered, OPEN_OFFSET)  # noise may have left no difference, either
     return found if doubted is None else silent_about(found, answered & doubted, OPEN_OFFSET)
+
+
+def _stretched(found: Reconstruction, levels: Float[np.ndarray, " levels"]) -> Bool[np.ndarray, " users"]:
+    """Whose ratings have another multiple on the grid, as they are or less the lowest level."""
+    out = np.zeros(found.users.size, bool)
+    grids = (levels, levels - levels[0])
+    for block in found.blocks:
+        for user, own in zip(block.users, block.value, strict=True):
+            told = own[np.isfinite(own) & (own > 0)]
+            if not told.size:
+                continue
+            times = np.unique(np.concatenate(grids)) / told.max()
+            away = [distance_to_levels(times[:, None] * told, grid).max(axis=1) for grid in grids]
+            on_grid = (times > 0) & (np.minimum(*away) < step_of(levels) / 100)
+            out[np.searchsorted(found.users, user)] = (on_grid & (np.abs(times - 1) > 0.01)).any()
+    return out
 
 
 def _probabilities(found: Reconstruction) -> Iterator[Float[np.ndarray, "users rows"]]:

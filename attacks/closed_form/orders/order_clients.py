@@ -111,6 +111,10 @@ def on_one_grid(
         What they are of.
     levels : (levels,)
         Ratings that exist, ascending, stars.
+
+    Returns
+    -------
+    bool
     """
     if not answers:
         return False
