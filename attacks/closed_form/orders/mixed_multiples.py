@@ -280,6 +280,7 @@ def _weighted_fit(
     normal = np.stack([weighted * errors, weighted * predicted, weighted * predicted, ours * predicted])
     right = np.stack([weighted * target, ours * target]).sum(axis=(2, 3)).T
     normal = normal.sum(axis=(2, 3)).T.reshape(-1, 2, 2)
-    whole = np.abs(np.linalg.det(normal)) > 1e-12 * normal[:, 0, 0] * normal[:, 1, 1]
+    both = normal[:, 0, 0] * normal[:, 1, 1]
+    whole = both - normal[:, 0, 1] ** 2 > 1e-12 * both
     normal[~whole] = np.eye(2)
     return np.where(whole[:, None], np.linalg.solve(normal, right[..., None])[..., 0], before)
