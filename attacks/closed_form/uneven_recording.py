@@ -2,7 +2,8 @@
 
 Minibatches and passes are the same for all of them, and so is A B
 (``attacks.closed_form.orders.uneven_batches``): clients that nothing else explains are asked together,
-however many ratings they have, in up to ``ROUNDS`` rounds. Each is answered in the round that tells most.
+however many ratings they have, in up to ``ROUNDS`` rounds. Each is answered in one of these, first in the one
+that tells most of some clients.
 """
 
 from __future__ import annotations
@@ -22,13 +23,14 @@ from attacks.closed_form.orders.hidden_orders import able_clients, agreed, on_on
 from attacks.closed_form.orders.last_minibatch import Batches
 from attacks.closed_form.orders.mixed_multiples import best_mixed, rough_pairs
 from attacks.closed_form.orders.order_answers import FEWEST, answers_of
-from attacks.closed_form.orders.order_pairs import FirstOrder
+from attacks.closed_form.orders.order_pairs import SEARCHED, FirstOrder
 from attacks.closed_form.orders.uneven_batches import likeliest_batches, told_by_mixture, votes_of
 from attacks.closed_form.uploads.answered import Answered
 from attacks.closed_form.uploads.item_rows import BATCH_BYTES, rows_of
 from victims.transcript.view import ITEM, View
 
 ROUNDS = 3  # that are asked: the first, the last, and one between
+SAMPLE, VOTERS = 36, 200  # clients that tell minibatches and passes, and A B
 _TABLES = tuple(one.name for one in fields(Estimates) if one.name != "users")
 
 
@@ -69,32 +71,47 @@ def with_uneven(found: Sequence[Answered], view: View, learned: Learned) -> list
     if view.manifest.weighting == "include-unrated" or levels.size == 1 or open_.size < FEWEST:
         return list(found)
     chosen = np.unique(np.linspace(0, view.rounds.size - 1, ROUNDS).astype(int))
-    rounds = [_clients(view, int(number), open_, learned.lowered, learned.pulls[0]) for number in chosen]
+    rounds = view.rounds[chosen].tolist()
+    some = _some(view, open_)
+    asked = {number: _clients(view, number, some, learned) for number in rounds}
     batches = None
-    for clients in rounds:
+    for clients in asked.values():
         if batches is None:
             batches = likeliest_batches([one.first for one in clients.values()], levels)
     if batches is None:
         return list(found)
+    tells = {number: sum(map(_n_told, _told(asked[number], batches, levels).values())) for number in rounds}
     best: dict[int, _Told] = {}
-    for clients in rounds:
-        for user, one in _told(clients, batches, levels).items():
-            if user not in best or _n_told(best[user]) < _n_told(one):
-                best[user] = one
+    # the round that tells most of some clients, and the others of those whom it leaves open
+    for number in sorted(rounds, key=lambda number: -tells[number]):
+        rest = np.array([user for user in open_.tolist() if user not in best], int)
+        best |= _told(_clients(view, number, rest, learned), batches, levels)
     if not best:
         return list(found)
     kept = [_without(one, np.array(sorted(best))) for one in found]
     return [*(one for one in kept if one.block.users.size), _answered(best, view, levels, learned.settled)]
 
 
-def _clients(view: View, number: int, users: np.ndarray, lowered: float, pull: float) -> dict[int, _Client]:
+def _some(view: View, users: np.ndarray) -> np.ndarray:
+    """Clients with about as many ratings as a search looks at."""
+    sizes = [
+        (batch.users, batch.rounds[0].valid.sum(axis=-1) + np.zeros(batch.users.size, int))
+        for batch in view.batches(BATCH_BYTES)
+        if batch.rounds
+    ]
+    every, n = (np.concatenate(part) for part in zip(*sizes, strict=True))
+    here = np.isin(every, users) & (n > 1)
+    return every[here][np.argsort(np.abs(n[here] - SEARCHED), kind="stable")[:SAMPLE]]
+
+
+def _clients(view: View, number: int, users: np.ndarray, learned: Learned) -> dict[int, _Client]:
     """Clients in one round that can be read."""
     out = {}
     for batch in view.batches(BATCH_BYTES):
-        uploads = batch.rounds[number] if number < len(batch.rounds) else None
-        if uploads is None or not uploads.index.shape[-1]:
+        uploads = next((one for one in batch.rounds if one.round == number), None)
+        if uploads is None or not uploads.index.shape[-1] or not np.isin(batch.users, users).any():
             continue
-        rows = rows_of(view.manifest, uploads, None, lowered, pull)
+        rows = rows_of(view.manifest, uploads, None, learned.lowered, learned.pulls[0])
         index = np.broadcast_to(uploads.index, rows.item.shape)
         here = set(np.flatnonzero(np.isin(batch.users, users)).tolist())
         for at, (first, second) in able_clients(rows, here).items():
@@ -113,7 +130,7 @@ def _told(clients: dict[int, _Client], batches: Batches, levels: np.ndarray) -> 
             mixed[user] = max(both, key=lambda one: one[1].nats[0])
     votes = {user: votes_of(one, own, batches, levels) for user, (one, own) in mixed.items()}
     alone = {user: vote for user, vote in votes.items() if vote[0].size}
-    constant = agreed(alone)
+    constant = agreed(dict(list(alone.items())[:: max(1, len(alone) // VOTERS)]))
     every = {user: told_by_mixture(one, own, batches, constant, levels) for user, (one, own) in mixed.items()}
     told = {user: one for user, one in every.items() if one is not None}
     answers = answers_of(told, 0, levels)
