@@ -2,8 +2,7 @@
 
 Minibatches and passes are the same for all of them, and so is A B
 (``attacks.closed_form.orders.uneven_batches``): clients that nothing else explains are asked together,
-however many ratings they have, in up to ``ROUNDS`` rounds. Each is answered in one of these, first in the one
-that tells most of some clients.
+however many ratings they have, in up to ``ROUNDS`` rounds. What these say of a rating is taken together.
 """
 
 from __future__ import annotations
@@ -24,13 +23,14 @@ from attacks.closed_form.orders.last_minibatch import Batches
 from attacks.closed_form.orders.mixed_multiples import best_mixed, rough_pairs
 from attacks.closed_form.orders.order_answers import FEWEST, answers_of
 from attacks.closed_form.orders.order_pairs import SEARCHED, FirstOrder
-from attacks.closed_form.orders.uneven_batches import likeliest_batches, told_by_mixture, votes_of
+from attacks.closed_form.orders.uneven_batches import level_of, likeliest_batches, told_by_mixture, votes_of
 from attacks.closed_form.uploads.answered import Answered
 from attacks.closed_form.uploads.item_rows import BATCH_BYTES, rows_of
 from victims.transcript.view import ITEM, View
 
 ROUNDS = 3  # that are asked: the first, the last, and one between
 SAMPLE, VOTERS = 36, 200  # clients that tell minibatches and passes, and A B
+MANY = 500  # clients, above which a round is asked of those alone whom others leave open
 _TABLES = tuple(one.name for one in fields(Estimates) if one.name != "users")
 
 
@@ -43,10 +43,10 @@ class _Client(NamedTuple):
 
 
 class _Told(NamedTuple):
-    """What a client is answered in one round."""
+    """How likely each level of a client's ratings is by one round or several."""
 
     items: np.ndarray
-    value: Float[np.ndarray, " n"]
+    nats: Float[np.ndarray, "n levels"]
     missed: float
 
 
@@ -80,12 +80,14 @@ def with_uneven(found: Sequence[Answered], view: View, learned: Learned) -> list
             batches = likeliest_batches([one.first for one in clients.values()], levels)
     if batches is None:
         return list(found)
-    tells = {number: sum(map(_n_told, _told(asked[number], batches, levels).values())) for number in rounds}
+    tells = {number: _n_sure(_told(asked[number], batches, levels), levels) for number in rounds}
     best: dict[int, _Told] = {}
-    # the round that tells most of some clients, and the others of those whom it leaves open
     for number in sorted(rounds, key=lambda number: -tells[number]):
-        rest = np.array([user for user in open_.tolist() if user not in best], int)
-        best |= _told(_clients(view, number, rest, learned), batches, levels)
+        # where there are many, whom a round leaves open
+        rest = open_ if open_.size <= MANY else np.setdiff1d(open_, list(best))
+        for user, told in _told(_clients(view, number, rest, learned), batches, levels).items():
+            best[user] = _together(best[user], told) if user in best else told
+    best = {user: told for user, told in best.items() if _n_sure({user: told}, levels)}
     if not best:
         return list(found)
     kept = [_without(one, np.array(sorted(best))) for one in found]
@@ -132,16 +134,26 @@ def _told(clients: dict[int, _Client], batches: Batches, levels: np.ndarray) -> 
     alone = {user: vote for user, vote in votes.items() if vote[0].size}
     constant = agreed(dict(list(alone.items())[:: max(1, len(alone) // VOTERS)]))
     every = {user: told_by_mixture(one, own, batches, constant, levels) for user, (one, own) in mixed.items()}
-    told = {user: one for user, one in every.items() if one is not None}
-    answers = answers_of(told, 0, levels)
+    told = {user: one for user, (one, _) in every.items() if one is not None}
+    free = answers_of(told, 0, levels)
+    nats = {user: np.where(np.isnan(free[user])[:, None], 0.0, every[user][1]) for user in free}
+    answers = {user: level_of(own, levels) for user, own in nats.items()}
     if not on_one_grid(answers, {user: mixed[user][0] for user in answers}, levels):
         return {}
-    return {user: _Told(clients[user].items, value, told[user].missed) for user, value in answers.items()}
+    return {user: _Told(clients[user].items, own, told[user].missed) for user, own in nats.items()}
 
 
-def _n_told(one: _Told) -> int:
+def _together(one: _Told, other: _Told) -> _Told:
+    """What two rounds say: minibatches are drawn anew."""
+    items, place = np.unique(np.concatenate([one.items, other.items]), return_inverse=True)
+    nats = np.zeros((items.size, one.nats.shape[1]))
+    np.add.at(nats, place, np.concatenate([one.nats, other.nats]))
+    return _Told(items, nats, max(one.missed, other.missed))
+
+
+def _n_sure(told: dict[int, _Told], levels: np.ndarray) -> int:
     """How many ratings are answered."""
-    return int(np.isfinite(one.value).sum())
+    return sum(int(np.isfinite(level_of(one.nats, levels)).sum()) for one in told.values())
 
 
 def _without(one: Answered, users: np.ndarray) -> Answered:
@@ -171,7 +183,8 @@ def _answered(best: dict[int, _Told], view: View, levels: np.ndarray, settled: b
     shape = (users.size, max(one.items.size for one in told))
     value, index = np.full(shape, np.nan), np.zeros(shape, int)
     for row, one in enumerate(told):
-        value[row, : one.items.size], index[row, : one.items.size] = one.value, one.items
+        value[row, : one.items.size] = level_of(one.nats, levels)
+        index[row, : one.items.size] = one.items
     misfit = np.array([one.missed for one in told]) / (step_of(levels) / 4)
     nothing = np.zeros(users.size)
     factors = np.full((users.size, view.manifest.factors), np.nan)

@@ -81,7 +81,7 @@ def votes_of(
 
 def told_by_mixture(
     one: FirstOrder, mixed: Mixed, batches: Batches, constant: float | None, levels: np.ndarray
-) -> Told | None:
+) -> tuple[Told | None, Float[np.ndarray, "n levels"]]:
     """Take what one client says, given the A B of the others.
 
     Parameters
@@ -96,7 +96,9 @@ def told_by_mixture(
     Returns
     -------
     Told or None
-        None where it is not believed.
+        None where it is not believed; ``sure`` is where nothing speaks against a row, whatever its level.
+    nats : (n, levels)
+        How likely each level is of each row.
     """
     step, multiples = step_of(levels), multiples_of(one.g.size, batches)
     posteriors = [_posterior(one, multiples, mixed, number, levels) for number in range(len(mixed.nats))]
@@ -107,26 +109,23 @@ def told_by_mixture(
     # where predictions hardly differ A B is open, and a client has to be clear by itself
     here = np.flatnonzero(agrees & ((off < VAGUE) | (mixed.nats > 2 * ALONE)))
     if not here.size or mixed.nats[here[0]] < ALONE or mixed.missed[here[0]] > MISSED * step:
-        return None
+        return None, posteriors[0][0]
     best = here[0]
     nats, error = posteriors[best]
     named = levels[nats.argmax(axis=1)]
     for number, (other, _) in enumerate(posteriors):
         differ = (levels[other.argmax(axis=1)] != named).mean()
         if agrees[number] and differ > OTHERS and mixed.nats[best] - mixed.nats[number] < RIVAL:
-            return None
-    ordered = np.sort(nats, axis=1)
-    sure = ordered[:, -1] - logsumexp(ordered[:, :-1], axis=1) > np.log(SURE)
+            return None, nats
     chosen = slice(best, best + 1)
     away = distance_to_levels(values_of(one, multiples, mixed.numbers[chosen])[0], levels)
     size = sizes_of(one, multiples, mixed.numbers[chosen], mixed.missed[chosen])[0]
     far = ((away / size).min(axis=1) > TAIL) & (away.min(axis=1) > HARMLESS * step)
-    sure &= np.abs(error) < np.abs(error[far]).min(initial=np.inf) / 2
-    return Told(
+    told = Told(
         named,
         error,
         float(np.clip(SIGMAS * spreads[best][0], LEAST_SPREAD, VAGUE)),
-        sure,
+        np.abs(error) < np.abs(error[far]).min(initial=np.inf) / 2,
         np.ones(named.size, bool),
         float(away.min(axis=1).mean()),
         mixed.numbers[best],
@@ -134,6 +133,33 @@ def told_by_mixture(
         0.0,
         0.0,
     )
+    return told, nats
+
+
+def level_of(
+    nats: Float[np.ndarray, "n levels"], levels: Float[np.ndarray, " levels"]
+) -> Float[np.ndarray, " n"]:
+    """Take the likeliest level where all others together are ``SURE`` times less likely.
+
+    Parameters
+    ----------
+    nats : (n, levels)
+    levels : (levels,)
+        Two or more.
+
+    Returns
+    -------
+    (n,)
+        NaN where it is open.
+
+    Examples
+    --------
+    >>> level_of(np.array([[0.0, 20.0, 1.0], [0.0, 2.0, 1.0]]), np.array([1.0, 2.0, 3.0])).tolist()
+    [2.0, nan]
+    """
+    ordered = np.sort(nats, axis=1)
+    sure = ordered[:, -1] - logsumexp(ordered[:, :-1], axis=1) > np.log(SURE)
+    return np.where(sure, levels[nats.argmax(axis=1)], np.nan)
 
 
 def _spreads(
