@@ -75,9 +75,9 @@ def with_uneven(found: Sequence[Answered], view: View, learned: Learned) -> list
     some = _some(view, open_)
     asked = {number: _clients(view, number, some, learned) for number in rounds}
     batches = None
-    for clients in asked.values():
+    for number in (rounds[0], rounds[-1]):
         if batches is None:
-            batches = likeliest_batches([one.first for one in clients.values()], levels)
+            batches = likeliest_batches([one.first for one in asked[number].values()], levels)
     if batches is None:
         return list(found)
     tells = {number: _n_sure(_told(asked[number], batches, levels), levels) for number in rounds}

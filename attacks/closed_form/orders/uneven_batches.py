@@ -214,7 +214,7 @@ def likeliest_batches(clients: Iterable[FirstOrder], levels: np.ndarray) -> Batc
         equal, own = _nats_of_batches(one, tried, levels)
         # rows may be anywhere
         plain, nats = plain + max(equal, 0.0), nats + np.maximum(own, 0.0)
-        if number == FEWEST and nats.max() < plain + ALONE:
+        if number == FEWEST and nats.max() < FEWEST * ALONE:
             return None
         if number % FEWEST == 0:
             kept = np.argsort(-nats, kind="stable")[: max(LEAST, len(tried) // HALVED)]

@@ -45,6 +45,7 @@ def test_short_steps_in_any_order(tmp_path, client, least):
     assert right == answers >= least * (table > 0).sum()
 
 
+@pytest.mark.thorough
 def test_shuffled_rows_are_not_read(tmp_path):
     data = made_up(USERS, 300, factors=8, seed=1)
     recorded(tmp_path / "t", ShuffledPasses(0.005), data, range(USERS), 2)
