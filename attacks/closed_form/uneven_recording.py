@@ -97,10 +97,17 @@ def with_uneven(found: Sequence[Answered], view: View, learned: Learned) -> list
 def _some(view: View, users: np.ndarray) -> np.ndarray:
     """Clients with about as many ratings as a search looks at."""
     sizes = [
-        (batch.users, batch.rounds[0].valid.sum(axis=-1) + np.zeros(batch.users.size, int))
+        (
+            batch.users,
+            np.max(
+                [np.broadcast_to(one.valid.sum(axis=-1), batch.users.size) for one in batch.rounds], axis=0
+            ),
+        )
         for batch in view.batches(BATCH_BYTES)
         if batch.rounds
     ]
+    if not sizes:
+        return np.zeros(0, int)
     every, n = (np.concatenate(part) for part in zip(*sizes, strict=True))
     here = np.isin(every, users) & (n > 1)
     return every[here][np.argsort(np.abs(n[here] - SEARCHED), kind="stable")[:SAMPLE]]

@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.stats import binom
 
-RARE = 1e-4  # share of a client's ratings, below which a number of times is left out
+RARE = 1e-6  # share of a client's ratings, below which a number of times is left out
 MOST_TIMES = 12  # numbers of times in the last minibatch that are told apart
 
 
@@ -48,8 +48,8 @@ class Multiples(NamedTuple):
         Standard deviation of a rating, of the drift of its prediction: the passes in which the item was in
         the last minibatch count more, and may be early ones or late ones, and that comes last in each.
     before : (times,)
-        Share of the way of an item's own copy, less half of it, that lies before its errors in the mean: a
-        step is taken after its error is.
+        Share of the way of an item's own copy, less half of it, that lies before its errors in the mean, but
+        for 1 / (2 P m_l), which is in A: a step is taken after its error is.
     """
 
     times: Float[np.ndarray, " times"]
@@ -88,8 +88,8 @@ def multiples_of(n: int, batches: Batches) -> Multiples:
     often, more = often[kept], (batches.size / last - 1) / batches.passes
     times = 1 + often * more
     squares = (batches.passes - often + often * (batches.size / last) ** 2) / (batches.passes * times) ** 2
-    # a part that is the same for all is in A
-    before = (1 / batches.passes - squares) / 2
+    # what of it is proportional to an error is in A
+    before = (1 / (batches.passes * times) - squares) / 2
     in_last = often * (batches.size / last) / (batches.passes * times)
     late = (in_last - last / n) / (2 * batches.passes)
     spread = np.hypot(more * np.sqrt(often / 12) / times, late)

@@ -54,6 +54,8 @@ class Told(NamedTuple):
     power, unseen : float
         Probability that a row which may be anywhere between two levels would be, and that it would lie as
         near to the grid as all of this client do.
+    others : (n, times), optional
+        Sizes of errors that rows have if they are longer by a multiple that nobody sees.
     """
 
     named: Float[np.ndarray, " n"]
@@ -66,6 +68,7 @@ class Told(NamedTuple):
     odd: bool
     power: float
     unseen: float
+    others: Float[np.ndarray, "n times"] | None = None
 
 
 def answers_of(
@@ -89,9 +92,10 @@ def answers_of(
     """
     every = list(told.values())
     bound = _least_bound(every)
+    largest = max((np.abs(one.error).max() * (1 + one.tolerance) for one in every), default=0.0)
     out = {}
     for (user, one), risk, far in zip(told.items(), _risks(every, doubtful), _farther(every), strict=True):
-        sure = one.sure & (one.next_ | (risk < RISK)) & _unclipped(one, bound, levels)
+        sure = one.sure & (one.next_ | (risk < RISK)) & _unclipped(one, bound, largest, levels)
         if sure.any() and not one.odd and not far:
             out[user] = np.where(sure, one.named, np.nan)
     return out
@@ -181,15 +185,18 @@ def _least_bound(read: list[Told]) -> float:
     return float(largest[-FEWEST]) if largest.size >= FEWEST else 0.0
 
 
-def _unclipped(told: Told, bound: float, levels: np.ndarray) -> Bool[np.ndarray, " n"]:
+def _unclipped(told: Told, bound: float, largest: float, levels: np.ndarray) -> Bool[np.ndarray, " n"]:
     """Where no clipping changes the rating: errors smaller than a bound, however well they are told.
 
     Clipping makes errors smaller, so that the rating is farther from its prediction than it looks: at an end
-    of the grid there is nothing farther.
+    of the grid there is nothing farther. A row that may be longer may be as long as a clipped one.
     """
-    under = np.abs(told.error) * (1 + told.tolerance) < bound
-    last = np.where(told.error > 0, levels[-1], levels[0])
-    return under | (told.named == last)
+    last = told.named == np.where(told.error > 0, levels[-1], levels[0])
+    free = (np.abs(told.error) * (1 + told.tolerance) < bound) | last
+    if told.others is None:
+        return free
+    at_bound = (told.others * (1 + told.tolerance) >= bound) & (told.others <= largest)
+    return free & (last | ~at_bound.any(axis=1))
 
 
 def _next(named: np.ndarray, predicted: np.ndarray, levels: np.ndarray) -> Bool[np.ndarray, " n"]:

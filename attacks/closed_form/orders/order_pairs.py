@@ -26,7 +26,8 @@ KEPT = 24  # pairs of a client that are fitted to the levels that they name
 ALIKE = 0.06  # relative, within which A B of two clients are one
 FINEST = 0.08  # of a step, from one of the largest errors to the next, where many rows lie elsewhere
 NEAR, ELSEWHERE = 0.08, 0.1  # of a step, and what being anywhere counts beside being on the grid
-QUARTER = 0.25  # of the rows, that have one length
+QUARTER, LONGEST = 0.25, 256.0  # of the rows, that have one length, and times that, at most
+MOST_PAIRS = 2_000_000  # that are looked at
 SIGMAS, VAGUE = 3.0, 0.5  # times how well a client tells A B, that it may differ, and relative, at most
 
 
@@ -134,9 +135,10 @@ def crowded_pairs(one: FirstOrder, levels: Float[np.ndarray, " levels"]) -> Floa
     (pairs, 2)
         None of grids with more than ``MOST_STEPS`` steps, or of one level.
     """
-    size = np.abs(one.g[one.g != 0])
+    size = np.abs(one.g)
     # the largest rows may be longer by a multiple that nobody knows
-    longer = size.max() / np.quantile(size, QUARTER) if size.size else 1.0
+    usual = max(np.quantile(size, QUARTER), size.max() / LONGEST)
+    longer = float(size.max() / usual) if usual > 0 else 1.0
     return _searched(
         one,
         levels,
@@ -166,6 +168,8 @@ def _searched(
     errors = np.concatenate([sizes, -sizes])
     lengths = np.arange(FINE / 2, WIDEST * top, FINE * step_of(levels)) / longest
     lengths = np.concatenate([lengths, -lengths])  # the direction's sign is open
+    if errors.size * lengths.size > MOST_PAIRS:
+        return np.zeros((0, 2))
     missed = missed_by(errors[:, None] * g, lengths[:, None] * h + offset, levels)
     at = np.argpartition(missed.ravel(), min(8 * KEPT, missed.size - 1))[: 8 * KEPT]
     return np.stack([errors[at % errors.size], lengths[at // errors.size]], axis=1)

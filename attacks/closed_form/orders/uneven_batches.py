@@ -46,12 +46,13 @@ from attacks.closed_form.orders.order_pairs import SEARCHED, SIGMAS, VAGUE, Firs
 PASSES = (*range(2, 13), 15, 20, 25, 30, 40, 50)  # that are tried
 LARGEST = 256  # minibatch that is tried
 ASKED = 12  # clients that tell b and P
-HALVED, LEAST = 3, 8  # what is left of b and P after every few clients, and at least
+LEAST = 16  # b and P that are left at least, of which every client leaves half
 FEW_ROUNDS = 3  # of expectation maximisation, in the search for b and P
 MISSED = 0.05  # of a step, that ratings miss the grid by at most
 WIDER = 1.5  # times the usual distance from the grid: what is left is not normal
 NEARLY = 0.15  # relative, that A B of clients may differ at least
 AS_GOOD = 0.5  # of the nats of a client's likeliest pair
+ASTRAY = 1e-3  # share of rows that may be anywhere, in the answer
 LEAST_SPREAD = 0.02  # relative, that errors may be off at least
 
 
@@ -103,10 +104,10 @@ def told_by_mixture(
     step, multiples = step_of(levels), multiples_of(one.g.size, batches)
     posteriors = [_posterior(one, multiples, mixed, number, levels) for number in range(len(mixed.nats))]
     spreads = [_spreads(one, error, mixed, number) for number, (_, error) in enumerate(posteriors)]
+    # where clients do not tell A B, one that does not, either, is clear by itself or not at all
     off = np.full(mixed.constant.shape, 1.0) if constant is None else np.abs(mixed.constant / constant - 1)
     vague = SIGMAS * np.array([spread for _, spread in spreads])
     agrees = off < np.maximum(VAGUE, vague)
-    # where predictions hardly differ A B is open, and a client has to be clear by itself
     here = np.flatnonzero(agrees & ((off < VAGUE) | (mixed.nats > 2 * ALONE)))
     if not here.size or mixed.nats[here[0]] < ALONE or mixed.missed[here[0]] > MISSED * step:
         return None, posteriors[0][0]
@@ -130,8 +131,9 @@ def told_by_mixture(
         float(away.min(axis=1).mean()),
         mixed.numbers[best],
         bool(far.mean() > OFF),
-        0.0,
-        0.0,
+        power=0.0,
+        unseen=0.0,
+        others=np.abs(mixed.numbers[best, 0] * one.g[:, None] / multiples.times),
     )
     return told, nats
 
@@ -186,7 +188,8 @@ def _posterior(
     size = WIDER * mixed_size[0] * np.sqrt((1 + error**2 / np.mean(error_here**2)) / 2)
     prior = multiples.nats - np.log(multiples.times) - np.log(size)
     off = (value[:, :, None] - levels) / size[:, :, None]
-    return logsumexp(prior[:, :, None] - off**2 / 2, axis=1), error_here
+    elsewhere = np.log(ASTRAY * np.sqrt(2 * np.pi) / (step_of(levels) * levels.size))
+    return np.logaddexp(logsumexp(prior[:, :, None] - off**2 / 2, axis=1), elsewhere), error_here
 
 
 def likeliest_batches(clients: Iterable[FirstOrder], levels: np.ndarray) -> Batches | None:
@@ -216,9 +219,8 @@ def likeliest_batches(clients: Iterable[FirstOrder], levels: np.ndarray) -> Batc
         plain, nats = plain + max(equal, 0.0), nats + np.maximum(own, 0.0)
         if number == FEWEST and nats.max() < FEWEST * ALONE:
             return None
-        if number % FEWEST == 0:
-            kept = np.argsort(-nats, kind="stable")[: max(LEAST, len(tried) // HALVED)]
-            tried, nats = [tried[at] for at in kept.tolist()], nats[kept]
+        kept = np.argsort(-nats, kind="stable")[: max(LEAST, len(tried) // 2)]
+        tried, nats = [tried[at] for at in kept.tolist()], nats[kept]
     best = int(nats.argmax()) if tried else 0
     return tried[best] if tried and nats[best] > plain + ALONE else None
 

@@ -34,12 +34,12 @@ def test_errors_come_before_the_steps_that_they_make(n, size, passes):
     """Mean over all orders of turns of what a copy had moved before each, weighed as the turns are."""
     found = multiples_of(n, Batches(size, passes))
     last = n % size
-    for often, before in enumerate(found.before.tolist()):
+    for often, (before, times) in enumerate(zip(found.before, found.times, strict=True)):
         shares = np.array([size / last] * often + [1.0] * (passes - often))
         shares /= shares.sum()
         ways = [np.cumsum(order) - order for order in permutations(shares)]
         weighed = [way @ order for way, order in zip(ways, permutations(shares), strict=True)]
-        assert before + (1 - 1 / passes) / 2 == pytest.approx(np.mean(weighed))
+        assert before + (1 - 1 / (passes * times)) / 2 == pytest.approx(np.mean(weighed))
 
 
 @pytest.mark.parametrize(("n", "size"), [(16, 8), (5, 8), (8, 8)])
