@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
+from scipy.stats import binom
 
 from attacks.base import Estimates
 from attacks.closed_form.common_numbers import Learned
@@ -21,7 +22,7 @@ from attacks.closed_form.fit.shunned_level import may_be_lowered
 from attacks.closed_form.orders.hidden_orders import able_clients, agreed, on_one_grid
 from attacks.closed_form.orders.last_minibatch import Batches
 from attacks.closed_form.orders.mixed_multiples import best_mixed, rough_pairs
-from attacks.closed_form.orders.order_answers import FEWEST, answers_of
+from attacks.closed_form.orders.order_answers import FEWEST, Told, answers_of
 from attacks.closed_form.orders.order_pairs import SEARCHED, FirstOrder
 from attacks.closed_form.orders.uneven_batches import level_of, likeliest_batches, told_by_mixture, votes_of
 from attacks.closed_form.uploads.answered import Answered
@@ -30,6 +31,7 @@ from victims.transcript.view import ITEM, View
 
 ROUNDS = 3  # that are asked: the first, the last, and one between
 SAMPLE, VOTERS = 36, 200  # clients that tell minibatches and passes, and A B
+ALIKE = 1e-3  # probability that two rounds have as many rows that are longer in both
 MANY = 500  # clients, above which a round is asked of those alone whom others leave open
 _TABLES = tuple(one.name for one in fields(Estimates) if one.name != "users")
 
@@ -43,11 +45,12 @@ class _Client(NamedTuple):
 
 
 class _Told(NamedTuple):
-    """How likely each level of a client's ratings is by one round or several."""
+    """How likely each level of a client's ratings is by one round or several, and which rows are longer."""
 
     items: np.ndarray
     nats: Float[np.ndarray, "n levels"]
     missed: float
+    longer: Float[np.ndarray, " n"]
 
 
 def with_uneven(found: Sequence[Answered], view: View, learned: Learned) -> list[Answered]:
@@ -147,15 +150,41 @@ def _told(clients: dict[int, _Client], batches: Batches, levels: np.ndarray) -> 
     answers = {user: level_of(own, levels) for user, own in nats.items()}
     if not on_one_grid(answers, {user: mixed[user][0] for user in answers}, levels):
         return {}
-    return {user: _Told(clients[user].items, own, told[user].missed) for user, own in nats.items()}
+    return {
+        user: _Told(clients[user].items, own, told[user].missed, _longer(told[user]))
+        for user, own in nats.items()
+    }
+
+
+def _longer(told: Told) -> Float[np.ndarray, " n"]:
+    """Which rows are longer for their number of turns, NaN for small errors, which do not tell."""
+    assert told.others is not None
+    size = np.abs(told.error)
+    return np.where(size > np.median(size), size < told.others[:, 0] * (1 - 1e-9), np.nan)
 
 
 def _together(one: _Told, other: _Told) -> _Told:
-    """What two rounds say: minibatches are drawn anew."""
+    """What two rounds say, if their minibatches were drawn apart; otherwise the first."""
+    if _drawn_alike(one, other):
+        return one
     items, place = np.unique(np.concatenate([one.items, other.items]), return_inverse=True)
     nats = np.zeros((items.size, one.nats.shape[1]))
     np.add.at(nats, place, np.concatenate([one.nats, other.nats]))
-    return _Told(items, nats, max(one.missed, other.missed))
+    longer = np.full(items.size, np.nan)
+    longer[np.searchsorted(items, one.items)] = one.longer
+    return _Told(items, nats, max(one.missed, other.missed), longer)
+
+
+def _drawn_alike(one: _Told, other: _Told) -> bool:
+    """Whether the same items are in the last minibatches of both rounds, more than by chance."""
+    _, first, second = np.intersect1d(one.items, other.items, return_indices=True)
+    a, b = one.longer[first], other.longer[second]
+    here = np.isfinite(a) & np.isfinite(b)
+    if not here.any():
+        return False
+    a, b = a[here], b[here]
+    chance = a.mean() * b.mean() + (1 - a.mean()) * (1 - b.mean())
+    return bool(binom.sf((a == b).sum() - 1, a.size, chance) < ALIKE)
 
 
 def _n_sure(told: dict[int, _Told], levels: np.ndarray) -> int:
