@@ -1,7 +1,6 @@
 """Programs that shuffle and average, whose last minibatch is smaller, read by ``undeclared``.
 
 So trains who hands ratings to a data loader with ``shuffle=True`` and takes the mean of the squared errors.
-Before these clients were read together nobody with more ratings than a minibatch was.
 """
 
 from __future__ import annotations
