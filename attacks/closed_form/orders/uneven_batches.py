@@ -22,6 +22,7 @@ from attacks.closed_form.fit.decoding import distance_to_levels
 from attacks.closed_form.fit.goodness_of_fit import step_of
 from attacks.closed_form.orders.last_minibatch import ONE, Batches, Multiples, multiples_of
 from attacks.closed_form.orders.mixed_multiples import (
+    FEW_ROUNDS,
     Mixed,
     by_times,
     mixed_pairs,
@@ -47,7 +48,6 @@ PASSES = (*range(2, 13), 15, 20, 25, 30, 40, 50)  # that are tried
 LARGEST = 256  # minibatch that is tried
 ASKED = 12  # clients that tell b and P
 LEAST = 16  # b and P that are left at least, of which every client leaves half
-FEW_ROUNDS = 3  # of expectation maximisation, in the search for b and P
 MISSED = 0.05  # of a step, that ratings miss the grid by at most
 WIDER = 1.5  # times the usual distance from the grid: what is left is not normal
 NEARLY = 0.15  # relative, that A B of clients may differ at least
