@@ -71,7 +71,7 @@ from attacks.closed_form.centres.centred_recording import read_centred_recording
 from attacks.closed_form.centres.unmirrored import MIRRORED, UPRIGHT
 from attacks.closed_form.common_numbers import DECLARED, Learned, learned_of
 from attacks.closed_form.equal_orders_recording import read_equal_orders
-from attacks.closed_form.fit.contradicted import silent_about, unless_off_the_grid
+from attacks.closed_form.fit.contradicted import silent_about, unless_biased_alone, unless_off_the_grid
 from attacks.closed_form.fit.other_shifts import unless_shifted
 from attacks.closed_form.fit.shunned_level import OPEN_OFFSET, unless_shunned
 from attacks.closed_form.implicit.implicit_recording import with_positives
@@ -186,7 +186,7 @@ class Undeclared:
         told = unless_handed_out(told, view, learned.pulls[0])
         if not learned.settled:
             told = unless_shunned(told, view, doubted, unscaled=learned.scale is None)
-        told = unless_off_the_grid(told, off, levels, plain)
+        told = unless_biased_alone(unless_off_the_grid(told, off, levels, plain), ~plain & ~spanned)
         if not learned.centred and _rated_alone(view):
             # who fits the declared scale is on no other multiple of the grid; all others may be
             by_declared = learned.scale == DECLARED

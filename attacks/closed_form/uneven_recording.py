@@ -78,7 +78,7 @@ def with_uneven(found: Sequence[Answered], view: View, learned: Learned) -> list
     some = _some(view, open_)
     asked = {number: _clients(view, number, some, learned) for number in rounds}
     batches = None
-    for number in (rounds[0], rounds[-1]):
+    for number in dict.fromkeys((rounds[0], rounds[-1])):
         if batches is None:
             batches = likeliest_batches([one.first for one in asked[number].values()], levels)
     if batches is None:
@@ -135,7 +135,8 @@ def _told(clients: dict[int, _Client], batches: Batches, levels: np.ndarray) -> 
     """What clients of one round are answered; nobody where few agree on A B."""
     mixed = {}
     for user, client in clients.items():
-        trials = rough_pairs(client.first, levels) if client.first.g.size > batches.size else np.zeros((0, 2))
+        more = client.first.g.size > batches.size
+        trials = rough_pairs(client.first, levels).numbers if more else np.zeros((0, 2))
         if len(trials):
             each = [one for one in (client.first, client.second) if one is not None]
             both = [(one, best_mixed(one, batches, trials, levels)) for one in each]

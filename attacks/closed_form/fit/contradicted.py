@@ -20,6 +20,10 @@ ALL_ALIKE = (
     "everybody would have rated everything alike, which the rows of some optimizers say of any ratings"
 )
 OFF = 0.5  # misfit of exact rows that are off the grid
+ROUGH = 0.01  # misfit, from where on a bias that nobody else has may be what makes ratings fit
+BIASED_ALONE = (
+    "its ratings are near the grid with a bias of its own alone, which next to nobody else's rows ask for"
+)
 
 
 def unless_contradicted(
@@ -130,6 +134,30 @@ def unless_off_the_grid(
         "three levels or more are on it: the program takes something off ratings, or the levels are others"
     )
     return silent_about(found, answered, reason)
+
+
+def unless_biased_alone(found: Reconstruction, biased: Bool[np.ndarray, " users"]) -> Reconstruction:
+    """Abstain on who is near the grid with a bias of its own alone, where most clients are without one.
+
+    A program keeps biases of all clients or of none, and one number more brings ratings near to many a grid:
+    whole stars of a grid of halves may come out half a star lower.
+
+    Parameters
+    ----------
+    found : Reconstruction
+    biased : (n_users,) bool
+        Who is read with a bias of its own.
+
+    Returns
+    -------
+    Reconstruction
+        The same where fewer than ``FEWEST`` others are answered, or no more than those.
+    """
+    answered = ~np.isin(found.users, list(found.abstained))
+    n_biased, n_others = int((answered & biased).sum()), int((answered & ~biased).sum())
+    if n_others < FEWEST or n_biased >= n_others:
+        return found
+    return silent_about(found, answered & biased & (found.diagnostics["misfit"] > ROUGH), BIASED_ALONE)
 
 
 def mostly_on_the_grid(

@@ -133,8 +133,8 @@ def best_mixed(
     return mixed_pairs(one, multiples, every, levels, FEW_ROUNDS, np.tile(told.missed, 4))
 
 
-def rough_pairs(one: FirstOrder, levels: np.ndarray) -> Float[np.ndarray, "pairs 2"]:
-    """Find pairs of A and B that put many rows near the grid, whatever the others do, the best first.
+def rough_pairs(one: FirstOrder, levels: np.ndarray) -> Mixed:
+    """Find pairs of A and B that put many rows near the grid, whatever the others do.
 
     Parameters
     ----------
@@ -143,18 +143,18 @@ def rough_pairs(one: FirstOrder, levels: np.ndarray) -> Float[np.ndarray, "pairs
 
     Returns
     -------
-    (pairs, 2)
-        No two of them alike.
+    Mixed
+        The likeliest first, no two of them alike.
     """
     trials = crowded_pairs(one, levels)
     if not len(trials):
-        return trials
-    numbers = mixed_pairs(one, ONE, trials, levels, stray=OTHERS_STRAY).numbers
-    a, b = numbers.T
+        return Mixed(trials, np.zeros(0), np.zeros(0))
+    found = mixed_pairs(one, ONE, trials, levels, stray=OTHERS_STRAY)
+    a, b = found.numbers.T
     length = b * np.abs(one.h).max() / (CELL * step_of(levels))
     cells = np.stack([np.log(np.abs(a)) / LOG_CELL, length, np.sign(a)], axis=1)
-    first = np.unique(np.rint(cells), axis=0, return_index=True)[1]
-    return numbers[np.sort(first)][:TRIED]
+    first = np.sort(np.unique(np.rint(cells), axis=0, return_index=True)[1])[:TRIED]
+    return Mixed(found.numbers[first], found.missed[first], found.nats[first])
 
 
 def by_times(trials: Float[np.ndarray, "pairs 2"], multiples: Multiples) -> Float[np.ndarray, "tried 2"]:

@@ -25,7 +25,7 @@ SMALLEST = 0.1  # of it, that errors reach at least
 KEPT = 24  # pairs of a client that are fitted to the levels that they name
 ALIKE = 0.06  # relative, within which A B of two clients are one
 FINEST = 0.08  # of a step, from one of the largest errors to the next, where many rows lie elsewhere
-NEAR, ELSEWHERE = 0.08, 0.1  # of a step, and what being anywhere counts beside being on the grid
+ELSEWHERE = 0.17  # of a step, from where on rows are off the grid, however far
 QUARTER, LONGEST = 0.25, 256.0  # of the rows, that have one length, and times that, at most
 MOST_PAIRS = 2_000_000  # that are looked at
 SIGMAS, VAGUE = 3.0, 0.5  # times how well a client tells A B, that it may differ, and relative, at most
@@ -153,7 +153,7 @@ def _searched(
     levels: Float[np.ndarray, " levels"],
     ratio: float,
     longer: float,
-    missed_by: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray],
+    missed_by: Callable[[np.ndarray], np.ndarray],
 ) -> Float[np.ndarray, "pairs 2"]:
     """Search in the range that errors and predictions have, where the largest row may be ``longer``."""
     some = slice(None, None, max(1, -(-one.g.size // SEARCHED)))
@@ -170,44 +170,40 @@ def _searched(
     lengths = np.concatenate([lengths, -lengths])  # the direction's sign is open
     if errors.size * lengths.size > MOST_PAIRS:
         return np.zeros((0, 2))
-    missed = missed_by(errors[:, None] * g, lengths[:, None] * h + offset, levels)
+    missed = _over_lengths(errors[:, None] * g, lengths[:, None] * h + offset, levels, missed_by)
     at = np.argpartition(missed.ravel(), min(8 * KEPT, missed.size - 1))[: 8 * KEPT]
     return np.stack([errors[at % errors.size], lengths[at // errors.size]], axis=1)
 
 
-def _stray(
+def _stray(away: Float[np.ndarray, "errors rows"]) -> Float[np.ndarray, " errors"]:
+    """How few rows are near the grid, on a scale that counts far ones alike."""
+    np.square(away, out=away)
+    return np.minimum(away, ELSEWHERE**2, out=away).sum(axis=1)
+
+
+def _missed(away: Float[np.ndarray, "errors rows"]) -> Float[np.ndarray, " errors"]:
+    """How far ratings are from the grid, squared."""
+    return np.einsum("er,er->e", away, away)
+
+
+def _over_lengths(
     error: Float[np.ndarray, "errors rows"],
     predicted: Float[np.ndarray, "lengths rows"],
     levels: Float[np.ndarray, " levels"],
+    missed_by: Callable[[np.ndarray], np.ndarray],
 ) -> Float[np.ndarray, "lengths errors"]:
-    """How few rows are near the grid under each pair, on a scale that counts far ones alike."""
-    few = np.empty((len(predicted), len(error)), np.float32)
-    scale = (NEAR * step_of(levels)) ** 2 * 2
-    error = error.astype(np.float32)
-    for number, one in enumerate(predicted.astype(np.float32)):
-        near = np.exp(-(distance_to_levels(error + one, levels) ** 2) / scale)
-        few[number] = -np.log(near + ELSEWHERE).sum(axis=1)
-    return few
-
-
-def _missed(
-    error: Float[np.ndarray, "errors rows"],
-    predicted: Float[np.ndarray, "lengths rows"],
-    levels: Float[np.ndarray, " levels"],
-) -> Float[np.ndarray, "lengths errors"]:
-    """How far ratings are from the grid, in the mean and squared, under each pair."""
-    missed = np.empty((len(predicted), len(error)))
-    step = common_step(levels)
-    if not step:
+    """What every pair costs, by how many steps its ratings are away from the grid."""
+    missed = np.empty((len(predicted), len(error)), np.float32)
+    step = step_of(levels)
+    if not common_step(levels):
         for number, one in enumerate(predicted):
-            missed[number] = (distance_to_levels(error + one, levels) ** 2).mean(axis=1)
+            missed[number] = missed_by(distance_to_levels(error + one, levels) / step)
         return missed
     # single precision tells which pairs are fitted, in a third of the time
     error, predicted = (error / step).astype(np.float32), ((predicted - levels[0]) / step).astype(np.float32)
     off = np.empty_like(error)
     for number, one in enumerate(predicted):
-        beside_levels(np.add(error, one, out=off), levels.size)
-        missed[number] = np.einsum("er,er->e", off, off)
+        missed[number] = missed_by(beside_levels(np.add(error, one, out=off), levels.size))
     return missed
 
 

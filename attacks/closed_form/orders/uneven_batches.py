@@ -48,6 +48,7 @@ PASSES = (*range(2, 13), 15, 20, 25, 30, 40, 50)  # that are tried
 LARGEST = 256  # minibatch that is tried
 ASKED = 12  # clients that tell b and P
 LEAST = 16  # b and P that are left at least, of which every client leaves half
+ROUGHLY = 6.0  # nats of a client in the mean, that rows of one length must give: a good part of all have it
 MISSED = 0.05  # of a step, that ratings miss the grid by at most
 WIDER = 1.5  # times the usual distance from the grid: what is left is not normal
 NEARLY = 0.15  # relative, that A B of clients may differ at least
@@ -212,9 +213,13 @@ def likeliest_batches(clients: Iterable[FirstOrder], levels: np.ndarray) -> Batc
     # few rows cost little, and with very few the number of times is open
     asked = sorted(every, key=lambda one: abs(one.g.size - SEARCHED))[:ASKED]
     tried = _tried(sorted(one.g.size for one in asked)[FEWEST - 1])
+    rough = [rough_pairs(one, levels) for one in asked[:FEWEST]]
+    if sum(max(pairs.nats.max(initial=0.0), 0.0) for pairs in rough) < FEWEST * ROUGHLY:
+        return None
     plain, nats = 0.0, np.zeros(len(tried))
     for number, one in enumerate(asked, 1):
-        equal, own = _nats_of_batches(one, tried, levels)
+        pairs = rough[number - 1] if number <= FEWEST else rough_pairs(one, levels)
+        equal, own = _nats_of_batches(one, pairs.numbers, tried, levels)
         # rows may be anywhere
         plain, nats = plain + max(equal, 0.0), nats + np.maximum(own, 0.0)
         if number == FEWEST and nats.max() < FEWEST * ALONE:
@@ -226,10 +231,9 @@ def likeliest_batches(clients: Iterable[FirstOrder], levels: np.ndarray) -> Batc
 
 
 def _nats_of_batches(
-    one: FirstOrder, tried: Sequence[Batches], levels: np.ndarray
+    one: FirstOrder, trials: Float[np.ndarray, "pairs 2"], tried: Sequence[Batches], levels: np.ndarray
 ) -> tuple[float, Float[np.ndarray, " tried"]]:
     """How likely a client's rows are under one scale, and under what is tried."""
-    trials = rough_pairs(one, levels)
     if not len(trials):
         return 0.0, np.zeros(len(tried))
     some = slice(None, None, max(1, -(-one.g.size // SEARCHED)))

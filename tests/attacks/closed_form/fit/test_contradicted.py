@@ -7,7 +7,12 @@ import pytest
 
 import factorleak as fl
 from attacks.base import Estimates, Reconstruction
-from attacks.closed_form.fit.contradicted import ALL_ALIKE, unless_contradicted
+from attacks.closed_form.fit.contradicted import (
+    ALL_ALIKE,
+    BIASED_ALONE,
+    unless_biased_alone,
+    unless_contradicted,
+)
 
 
 def noisy_step(path, attack, learned=lambda stars: stars, bias=0.0):
@@ -97,3 +102,19 @@ def test_rows_that_say_that_everybody_rated_everything_alike_are_not_answered(
     assert clients - len(found.abstained) == answered
     if not answered:
         assert set(found.abstained.values()) == {ALL_ALIKE}
+
+
+@pytest.mark.parametrize(
+    ("biased", "misfit", "silent"),
+    [
+        ([0], 0.2, {0}),  # the only one
+        ([0], 1e-4, set()),  # whose ratings are on the grid
+        ([0, 1, 2], 0.2, set()),  # the program keeps biases
+        ([0, 1], 0.2, {0, 1}),
+    ],
+)
+def test_a_bias_that_next_to_nobody_has_is_what_makes_ratings_fit(biased, misfit, silent):
+    found = numbers([misfit] * 5, [0.25] * 5, [True] * 5)
+    told = unless_biased_alone(found, np.isin(found.users, biased))
+    assert told.abstained == dict.fromkeys(silent, BIASED_ALONE)
+    assert np.isnan(told.blocks[0].value).all(axis=1).tolist() == [user in silent for user in range(5)]

@@ -28,7 +28,7 @@ def planted(seed: int, n: int = 44, noise: float = 0.01) -> tuple[FirstOrder, np
 @pytest.mark.parametrize("seed", range(4))
 def test_planted_numbers_are_found(seed):
     one, ratings = planted(seed)
-    found = best_mixed(one, BATCHES, rough_pairs(one, LEVELS), LEVELS)
+    found = best_mixed(one, BATCHES, rough_pairs(one, LEVELS).numbers, LEVELS)
     assert found.numbers[0] == pytest.approx(TRUE, rel=0.02)
     assert found.missed[0] < 0.03
     value = values_of(one, multiples_of(ratings.size, BATCHES), found.numbers[:1])[0]
@@ -43,11 +43,11 @@ def test_opposites_are_both_there_where_biases_are_in_the_middle():
     ratings = np.random.default_rng(1).integers(1, 6, 44)
     g, h = (ratings - 3.0) / TRUE[0], 1e-9 * np.random.default_rng(2).normal(size=44)
     flat = FirstOrder(g, h, np.full(44, 3.0), np.ones(44, bool))
-    found = best_mixed(flat, BATCHES, rough_pairs(flat, LEVELS), LEVELS)
+    found = best_mixed(flat, BATCHES, rough_pairs(flat, LEVELS).numbers, LEVELS)
     opposite = np.abs(found.numbers + found.numbers[0]).max(axis=1) < 1e-6
     assert found.nats[opposite].max() == pytest.approx(found.nats[0])
 
 
 def test_rows_of_nothing_have_no_pairs():
     nothing = FirstOrder(np.zeros(8), np.ones(8), np.zeros(8), np.ones(8, bool))
-    assert rough_pairs(nothing, LEVELS).shape == (0, 2)
+    assert rough_pairs(nothing, LEVELS).numbers.shape == (0, 2)
