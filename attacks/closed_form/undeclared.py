@@ -31,6 +31,8 @@ moment, and asks for nothing else:
 - several passes in any orders are one step to first order, and ratings are answered where the second order
   leaves one level (``attacks.closed_form.orders.hidden_orders``), also of means over minibatches of which the
   last is smaller (``attacks.closed_form.uneven_recording``);
+- whole stars of a grid of halves, which leave a factor of all ratings open, are read on the grid of whole
+  stars (``attacks.closed_form.fit.coarser_grids``);
 - one step of Adam or its relatives tells signs, and in double precision gradients by its last digits
   (``attacks.closed_form.adaptive.adaptive_digits``);
 - several steps of Adam or its relatives tell ratios of gradients, which several steps of one client share
@@ -71,6 +73,7 @@ from attacks.closed_form.centres.centred_recording import read_centred_recording
 from attacks.closed_form.centres.unmirrored import MIRRORED, UPRIGHT
 from attacks.closed_form.common_numbers import DECLARED, Learned, learned_of
 from attacks.closed_form.equal_orders_recording import read_equal_orders
+from attacks.closed_form.fit.coarser_grids import coarser_grids, uses_the_highest
 from attacks.closed_form.fit.contradicted import silent_about, unless_biased_alone, unless_off_the_grid
 from attacks.closed_form.fit.other_shifts import unless_shifted
 from attacks.closed_form.fit.shunned_level import OPEN_OFFSET, unless_shunned
@@ -144,10 +147,10 @@ class Undeclared:
         self, view: View, key: int, options: dict[str, Any], progress: Progress
     ) -> Reconstruction:
         """Read rows of rated items; where clients are left open, with a column of biases if there is one."""
-        found = self._by_digits(view, self._read(view, key, options, progress), key, options)
+        found = self._by_digits(view, self._on_a_grid(view, key, options, progress), key, options)
         column = bias_column(view, _unsized(found).abstained, self.max_misfit)
         if column is not None:
-            found = with_ones(self._read(without_column(view, column), key, options, progress), column)
+            found = with_ones(self._on_a_grid(without_column(view, column), key, options, progress), column)
         return unless_drawn(found, np.array(view.manifest.rating_levels))
 
     def _by_digits(
@@ -157,9 +160,23 @@ class Undeclared:
         if not _mostly_silent(found):
             return found
         for instead in gradient_views(view):
-            new = self._read(instead, key, options, silent)
+            new = self._on_a_grid(instead, key, options, silent)
             if 2 * len(new.abstained) < instead.users.size:
                 return of_everybody(new, view)
+        return found
+
+    def _on_a_grid(self, view: View, key: int, options: dict[str, Any], progress: Progress) -> Reconstruction:
+        """Read all clients; where most are left open, as ones who all rate in larger steps, if that tells."""
+        found = self._read(view, key, options, progress)
+        if not _mostly_silent(found):
+            return found
+        for coarser in coarser_grids(np.array(view.manifest.rating_levels)):
+            levels = coarser.tolist()
+            instead = self._read(
+                view.declared(rating_levels=levels), key, {**options, "levels": levels}, progress
+            )
+            if 2 * len(instead.abstained) < instead.users.size and uses_the_highest(instead, coarser):
+                return instead
         return found
 
     def _read(self, view: View, key: int, options: dict[str, Any], progress: Progress) -> Reconstruction:
