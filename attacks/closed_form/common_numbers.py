@@ -97,13 +97,7 @@ def learned_of(view: View, max_misfit: float) -> Learned:
     -------
     Learned
     """
-    wrong = mismatch(view)
-    missing = 0.0 if wrong is None else -wrong.missing
-    declared = view.manifest.upload.regularization
-    # a declared regularisation may be none
-    told = _told_pull(view)
-    # and rows about as long as equal factors look like copies of these
-    pulls = tuple(dict.fromkeys((*told, declared + missing, missing, declared)))
+    pulls = pulls_of(view)
     asked = asked_of(view, max_misfit, pulls[0])
     levels = np.array(view.manifest.rating_levels)
     if view.manifest.weighting == "include-unrated":
@@ -122,6 +116,27 @@ def learned_of(view: View, max_misfit: float) -> Learned:
     bound = bound_of(((one.found, one.rows) for one in asked), levels)
     zeros = _with_zeros(asked)
     return Learned(shown is not None, known, *offset, pulls, upright, bound=bound, with_zeros=zeros)
+
+
+def pulls_of(view: View) -> tuple[float, ...]:
+    """Find which multiples of their factors rows may hold.
+
+    Parameters
+    ----------
+    view : View
+
+    Returns
+    -------
+    tuple of float
+        The likeliest first.
+    """
+    wrong = mismatch(view)
+    missing = 0.0 if wrong is None else -wrong.missing
+    declared = view.manifest.upload.regularization
+    # a declared regularisation may be none
+    told = _told_pull(view)
+    # and rows about as long as equal factors look like copies of these
+    return tuple(dict.fromkeys((*told, declared + missing, missing, declared)))
 
 
 def _with_zeros(asked: list[Asked]) -> bool:

@@ -71,7 +71,8 @@ from attacks.closed_form.biases.item_biases_recording import read_item_biases
 from attacks.closed_form.biases.own_biases_recording import own_biases_of, with_own_biases
 from attacks.closed_form.centres.centred_recording import read_centred_recording
 from attacks.closed_form.centres.unmirrored import MIRRORED, UPRIGHT
-from attacks.closed_form.common_numbers import DECLARED, Learned, learned_of
+from attacks.closed_form.coarser_recording import with_coarser
+from attacks.closed_form.common_numbers import DECLARED, Learned, learned_of, pulls_of
 from attacks.closed_form.equal_orders_recording import read_equal_orders
 from attacks.closed_form.fit.coarser_grids import coarser_grids, uses_the_highest
 from attacks.closed_form.fit.contradicted import silent_about, unless_biased_alone, unless_off_the_grid
@@ -166,11 +167,13 @@ class Undeclared:
         return found
 
     def _on_a_grid(self, view: View, key: int, options: dict[str, Any], progress: Progress) -> Reconstruction:
-        """Read all clients; where most are left open, as ones who all rate in larger steps, if that tells."""
+        """Read all clients; those who are left open as ones who rate in larger steps, if that tells."""
         found = self._read(view, key, options, progress)
-        if not _mostly_silent(found):
-            return found
-        for coarser in coarser_grids(np.array(view.manifest.rating_levels)):
+        if grids := coarser_grids(np.array(view.manifest.rating_levels)):
+            found = with_coarser(
+                found, view, grids, pulls_of(view)[0], lambda other: self._read(other, key, options, silent)
+            )
+        for coarser in grids if _mostly_silent(found) else ():
             levels = coarser.tolist()
             instead = self._read(
                 view.declared(rating_levels=levels), key, {**options, "levels": levels}, progress

@@ -8,8 +8,7 @@ however many ratings they have, in up to ``ROUNDS`` rounds. What these say of a 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -25,7 +24,7 @@ from attacks.closed_form.orders.mixed_multiples import best_mixed, rough_pairs
 from attacks.closed_form.orders.order_answers import FEWEST, Told, answers_of
 from attacks.closed_form.orders.order_pairs import SEARCHED, FirstOrder
 from attacks.closed_form.orders.uneven_batches import level_of, likeliest_batches, told_by_mixture, votes_of
-from attacks.closed_form.uploads.answered import Answered
+from attacks.closed_form.uploads.answered import Answered, block_of
 from attacks.closed_form.uploads.item_rows import BATCH_BYTES, rows_of
 from victims.transcript.view import ITEM, View
 
@@ -33,7 +32,6 @@ ROUNDS = 3  # that are asked: the first, the last, and one between
 SAMPLE, VOTERS = 36, 200  # clients that tell minibatches and passes, and A B
 ALIKE = 1e-3  # probability that two rounds have as many rows that are longer in both
 MANY = 500  # clients, above which a round is asked of those alone whom others leave open
-_TABLES = tuple(one.name for one in fields(Estimates) if one.name != "users")
 
 
 class _Client(NamedTuple):
@@ -196,14 +194,9 @@ def _n_sure(told: dict[int, _Told], levels: np.ndarray) -> int:
 def _without(one: Answered, users: np.ndarray) -> Answered:
     """What is said of all clients but some."""
     here = ~np.isin(one.block.users, users)
-    block, (clients, rounds, vectors) = one.block, one.factors
-    tables: dict[str, Any] = {
-        name: table[here] if len(table) == here.size else table
-        for name in _TABLES
-        if (table := getattr(block, name)) is not None
-    }
+    clients, rounds, vectors = one.factors
     return one._replace(
-        block=replace(block, users=block.users[here], **tables),
+        block=block_of(one.block, here),
         reasons={user: reason for user, reason in one.reasons.items() if user not in set(users.tolist())},
         diagnostics=one.diagnostics[here],
         factors=(clients[here], rounds[here], vectors[here]),

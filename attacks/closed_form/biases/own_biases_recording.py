@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from attacks.base import OPTIONAL, Estimates, Reconstruction, Scope, joined
+from attacks.base import Estimates, Reconstruction, Scope, joined
 from attacks.closed_form.biases.bias_courses import Course, Part, course_of, joined_moves
 from attacks.closed_form.biases.bias_steps import Clients, Moves, shifts_of
 from attacks.closed_form.centres.centred import even
 from attacks.closed_form.fit.goodness_of_fit import step_of
 from attacks.closed_form.read_rounds import EXACT
+from attacks.closed_form.uploads.answered import block_of
 from attacks.closed_form.uploads.item_rows import BATCH_BYTES
 from victims.transcript.view import ITEM, View
 
@@ -181,7 +182,7 @@ def _with(
     factors = [(one.users, one.round, one.value) for one in known]
     own = np.where(answered[:, None], part.found.factor[some], np.nan)
     factors.append((users[some], np.full(some.size, part.round), own))
-    blocks = tuple(_without(one, users[some]) for one in told.blocks)
+    blocks = tuple(block_of(one, ~np.isin(one.users, users[some])) for one in told.blocks)
     return replace(
         told,
         blocks=(*(one for one in blocks if one.users.size), block),
@@ -210,16 +211,3 @@ def _answers_about(
             given = dict(zip(items[own, here].tolist(), block.value[own, here].tolist(), strict=True))
             out[at] = [given.get(item, np.nan) for item in index[at].tolist()]
     return out
-
-
-def _without(block: Estimates, users: Int[np.ndarray, " some"]) -> Estimates:
-    """The block without some clients."""
-    keep = ~np.isin(block.users, users)
-    rest: dict[str, Any] = {
-        name: part if len(part) == 1 != keep.size else part[keep]
-        for name, part in (("kind", block.kind), ("index", block.index))
-    }
-    for name in ("users", "value", *OPTIONAL):
-        part = getattr(block, name)
-        rest[name] = None if part is None else part[keep]
-    return replace(block, **rest)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
 
-from attacks.base import Estimates
+from attacks.base import OPTIONAL, Estimates
 
 
 class Answered(NamedTuple):
@@ -37,3 +38,25 @@ class Answered(NamedTuple):
     plain: Bool[np.ndarray, " some"]
     doubted: Bool[np.ndarray, " some"]
     spanned: Bool[np.ndarray, " some"] | bool = False
+
+
+def block_of(block: Estimates, keep: Bool[np.ndarray, " users"]) -> Estimates:
+    """Take some clients of a block.
+
+    Parameters
+    ----------
+    block : Estimates
+    keep : (n_users,) bool
+
+    Returns
+    -------
+    Estimates
+    """
+    rest: dict[str, Any] = {
+        name: part if len(part) == 1 != keep.size else part[keep]
+        for name, part in (("kind", block.kind), ("index", block.index))
+    }
+    for name in ("users", "value", *OPTIONAL):
+        part = getattr(block, name)
+        rest[name] = None if part is None else part[keep]
+    return replace(block, **rest)

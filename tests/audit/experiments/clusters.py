@@ -50,7 +50,8 @@ def _address(known: Path, workers: int) -> str:
     from distributed import Client
 
     end = time.monotonic() + 60
-    while not known.exists() and time.monotonic() < end:
+    # the file is there before the scheduler has written into it
+    while not (known.exists() and known.stat().st_size) and time.monotonic() < end:
         time.sleep(0.1)
     address: str = json.loads(known.read_text())["address"]
     with Client(address, timeout=30, set_as_default=False) as client:
