@@ -27,7 +27,7 @@ from attacks.closed_form.centres.untold_centre import untold_centre
 from attacks.closed_form.clipping.common_bound import NONE, bound_of
 from attacks.closed_form.fit.goodness_of_fit import step_of
 from attacks.closed_form.fit.shunned_level import MANY
-from attacks.closed_form.uploads.common_scale import FEWEST, Scale, Told, contradicted
+from attacks.closed_form.uploads.common_scale import FEWEST, Scale, contradicted
 from attacks.closed_form.uploads.item_rows import BATCH_BYTES, rows_of
 from attacks.closed_form.uploads.pull_of_steps import pull_of_hidden_steps, pull_of_steps
 from attacks.closed_form.uploads.readings import Reading, Rows, some_of
@@ -64,6 +64,8 @@ class Learned(NamedTuple):
         Of the absolute errors, stars: clients clip them to it; infinite where nothing says so.
     with_zeros : bool
         Whether most clients send rows of unrated items, as zeros, among those of rated ones.
+    by_declared : bool
+        Whether ``scale`` is the declared one.
     """
 
     shown: bool
@@ -75,6 +77,7 @@ class Learned(NamedTuple):
     centred: bool = False
     bound: float = NONE
     with_zeros: bool = False
+    by_declared: bool = False
 
 
 class Offset(NamedTuple):
@@ -101,7 +104,7 @@ def learned_of(view: View, max_misfit: float) -> Learned:
     asked = asked_of(view, max_misfit, pulls[0])
     levels = np.array(view.manifest.rating_levels)
     if view.manifest.weighting == "include-unrated":
-        return Learned(False, DECLARED, *_untold(view, asked, max_misfit, pulls[0]), pulls)
+        return Learned(False, DECLARED, *_untold(view, asked, max_misfit, pulls[0]), pulls, by_declared=True)
     centre, upright = 0.0, 1.0
     if asked and not _mostly_read(view, asked, max_misfit, pulls[0]):
         n_answered = sum(int(one.found.answered.sum()) for one in asked)
@@ -112,10 +115,44 @@ def learned_of(view: View, max_misfit: float) -> Learned:
     if offset.lowered:
         asked = asked_of(view, max_misfit, pulls[0], offset.lowered)
     shown = scale_shown(asked) or _confirmed_scale(view, asked, max_misfit, pulls[0], offset.lowered)
-    known = _known_scale(view.manifest, shown, told_scales(asked))
+    told, declared = told_scales(asked), declared_scale(view.manifest)
+    if declared is not None and contradicted(declared, told):
+        declared = None
+    # what clients show, else as declared, unless they show that it is not so
+    by_declared = declared is not None and (shown is None or shown.like(declared))
+    known = declared if by_declared else shown
     bound = bound_of(((one.found, one.rows) for one in asked), levels)
     zeros = _with_zeros(asked)
-    return Learned(shown is not None, known, *offset, pulls, upright, bound=bound, with_zeros=zeros)
+    return Learned(
+        shown is not None,
+        known,
+        *offset,
+        pulls,
+        upright,
+        bound=bound,
+        with_zeros=zeros,
+        by_declared=by_declared,
+    )
+
+
+def declared_scale(manifest: Manifest) -> Scale | None:
+    """Find what is declared to multiply rows: means over all ratings of a client have become sums.
+
+    Parameters
+    ----------
+    manifest : Manifest
+
+    Returns
+    -------
+    Scale or None
+        In units of the manifest's; None where nothing is declared.
+    """
+    if not manifest.scale_known:
+        return None
+    size = manifest.rule.batch_size
+    if manifest.rule.reduction != "mean" or not isinstance(size, int):
+        return DECLARED
+    return DECLARED._replace(reduction="mean", batch=float(size))
 
 
 def pulls_of(view: View) -> tuple[float, ...]:
@@ -182,9 +219,10 @@ def untold_offset(view: View, max_misfit: float, pull: float | None = None) -> O
 
 def _untold(view: View, asked: list[Asked], max_misfit: float, pull: float | None) -> Offset:
     """By clients as they are read under an unknown scale; where next to none is, under the declared one."""
-    if view.manifest.scale_known and sum(int(one.found.answered.sum()) for one in asked) < MANY:
-        known = asked_of(view, max_misfit, pull, scale=DECLARED)
-        return _offset(view.manifest, known, max_misfit, pull, DECLARED)
+    declared = declared_scale(view.manifest)
+    if declared is not None and sum(int(one.found.answered.sum()) for one in asked) < MANY:
+        known = asked_of(view, max_misfit, pull, scale=declared)
+        return _offset(view.manifest, known, max_misfit, pull, declared)
     return _offset(view.manifest, asked, max_misfit, pull)
 
 
@@ -278,11 +316,3 @@ def _confirmed_scale(
             if sum(int(exactly(part).sum()) for part in again) >= read + CONFIRMING:
                 return one
     return None
-
-
-def _known_scale(manifest: Manifest, shown: Scale | None, told: Told) -> Scale | None:
-    """What multiplies the rows: what clients show, else as declared, unless they show that it is not so."""
-    declared = DECLARED if manifest.scale_known and not contradicted(DECLARED, told) else None
-    if shown is None or (declared is not None and shown.like(declared)):
-        return declared
-    return shown

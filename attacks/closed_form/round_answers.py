@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from attacks.base import Estimates
 from attacks.closed_form.centres.unmirrored import UPRIGHT
 from attacks.closed_form.clipping.clipped_samples import unclipped
-from attacks.closed_form.common_numbers import DECLARED, Learned
+from attacks.closed_form.common_numbers import Learned
 from attacks.closed_form.fit.shunned_level import may_be_lowered
 from attacks.closed_form.read_rounds import Round
 from attacks.closed_form.rows.off_grid import off_grid
@@ -72,7 +72,7 @@ def _answered(
     users = everyone[here]
     upright = learned.upright if learned.upright >= UPRIGHT else np.nan  # nothing is claimed of it
     reasons = _reasons(users, part, here)
-    told_so = part.declared & (learned.scale == DECLARED)
+    told_so = part.declared & learned.by_declared
     doubted = may_be_lowered(part.value, levels) & ~told_so & (not learned.settled)
     silenced = np.isin(users, list(reasons))[:, None]
     value = np.where(uploads.valid & (uploads.kind == ITEM), part.value, np.nan)[here]

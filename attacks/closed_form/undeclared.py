@@ -72,7 +72,7 @@ from attacks.closed_form.biases.own_biases_recording import own_biases_of, with_
 from attacks.closed_form.centres.centred_recording import read_centred_recording
 from attacks.closed_form.centres.unmirrored import MIRRORED, UPRIGHT
 from attacks.closed_form.coarser_recording import with_coarser
-from attacks.closed_form.common_numbers import DECLARED, Learned, learned_of, pulls_of
+from attacks.closed_form.common_numbers import Learned, learned_of, pulls_of
 from attacks.closed_form.equal_orders_recording import read_equal_orders
 from attacks.closed_form.fit.coarser_grids import coarser_grids, uses_the_highest
 from attacks.closed_form.fit.contradicted import silent_about, unless_biased_alone, unless_off_the_grid
@@ -209,7 +209,7 @@ class Undeclared:
         told = unless_biased_alone(unless_off_the_grid(told, off, levels, plain), ~plain & ~spanned)
         if not learned.centred and _rated_alone(view):
             # who fits the declared scale is on no other multiple of the grid; all others may be
-            by_declared = learned.scale == DECLARED
+            by_declared = learned.by_declared
             free = (plain | spanned) & ~(by_declared & (told.diagnostics["declared"] == 1))
             one = learned.scale is not None and not by_declared
             told = unless_shifted(

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from attacks.closed_form.common_numbers import DECLARED
+from attacks.closed_form.common_numbers import declared_scale
 from attacks.closed_form.numbers.integer_relation import precision_of
 from attacks.closed_form.rows.row_readings import best_reading
 from attacks.closed_form.uploads.item_rows import BATCH_BYTES, rows_of
@@ -94,7 +94,7 @@ def states_of(view: View, missing: float = 0.0) -> ClientStates:
 def _state(view: View, uploads: Uploads, missing: float) -> tuple[np.ndarray, ...]:
     """The columns of ``ClientStates`` in one round."""
     pull = view.manifest.upload.regularization + missing
-    rows = rows_of(view.manifest, uploads, DECLARED if view.manifest.scale_known else None, 0.0, pull)
+    rows = rows_of(view.manifest, uploads, declared_scale(view.manifest), 0.0, pull)
     found = best_reading(rows, view.manifest, MAX_MISFIT)
     clean = rows.rows - found.pull[:, None, None] * rows.factors
     direction, energy = leading_direction(clean)

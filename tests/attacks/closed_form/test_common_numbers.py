@@ -275,3 +275,24 @@ def test_two_levels_less_a_number_are_open_after_several_steps(tmp_path):
                 copy, factor = copy + 0.05 * error[:, None] * factor, factor + 0.05 * error @ copy
             recorder.upload(0, user, q[items] - copy, items)
     assert len(fl.attack(tmp_path / "t", "undeclared").abstained) == 6
+
+
+def test_a_declared_mean_over_minibatches_divides_by_their_size(tmp_path):
+    """Four whole stars at a fourth of the declared scale had been answered half as large."""
+    halves, rng = np.arange(0.5, 5.01, 0.5), np.random.default_rng(3)
+    rule = {"rule": "sgd", "order": "batch", "local_steps": 1, "batch_size": 5, "reduction": "mean"}
+    rule |= {"upload": "gradient", "loss": "squared", "start": "kept"}
+    q, table = rng.normal(0, 0.5, (30, 6)), np.zeros((3, 30))
+    with fl.Recorder(
+        tmp_path / "t", rating_levels=halves, rule=rule, constants={"upload_scale": -2.0}
+    ) as recorder:
+        recorder.broadcast(0, q)
+        for user in range(3):
+            items, p = rng.permutation(30)[:4], rng.normal(0, 0.5, 6)
+            table[user, items] = rng.choice([1.0, 2.0, 4.0, 5.0], 4)
+            error = table[user, items] - q[items] @ p
+            recorder.upload(0, user, -2 / 4 * error[:, None] * p, items)
+    found = fl.attack(tmp_path / "t", "undeclared")
+    for user, _, index, value, _ in found.rows():
+        np.testing.assert_allclose(value, table[user, index], atol=1e-6)
+    assert not found.abstained
