@@ -21,7 +21,7 @@ from attacks.closed_form.fit.shunned_level import may_be_lowered
 from attacks.closed_form.orders.hidden_orders import able_clients, agreed, on_one_grid
 from attacks.closed_form.orders.last_minibatch import Batches
 from attacks.closed_form.orders.mixed_multiples import best_mixed, rough_pairs
-from attacks.closed_form.orders.order_answers import FEWEST, Told, answers_of
+from attacks.closed_form.orders.order_answers import FEWEST, Told, answers_of, lack_biases
 from attacks.closed_form.orders.order_pairs import SEARCHED, FirstOrder
 from attacks.closed_form.orders.uneven_batches import level_of, likeliest_batches, told_by_mixture, votes_of
 from attacks.closed_form.uploads.answered import Answered, block_of
@@ -144,6 +144,8 @@ def _told(clients: dict[int, _Client], batches: Batches, levels: np.ndarray) -> 
     constant = agreed(dict(list(alone.items())[:: max(1, len(alone) // VOTERS)]))
     every = {user: told_by_mixture(one, own, batches, constant, levels) for user, (one, own) in mixed.items()}
     told = {user: one for user, (one, _) in every.items() if one is not None}
+    if lack_biases(told, {user: one for user, (one, _) in mixed.items()}):
+        return {}
     free = answers_of(told, 0, levels)
     nats = {user: np.where(np.isnan(free[user])[:, None], 0.0, every[user][1]) for user in free}
     answers = {user: level_of(own, levels) for user, own in nats.items()}

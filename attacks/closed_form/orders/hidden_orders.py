@@ -41,7 +41,14 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from attacks.closed_form.fit.goodness_of_fit import step_of
-from attacks.closed_form.orders.order_answers import ALONE, FARTHEST, HARMLESS, answers_of, told_by
+from attacks.closed_form.orders.order_answers import (
+    ALONE,
+    FARTHEST,
+    HARMLESS,
+    answers_of,
+    lack_biases,
+    told_by,
+)
 from attacks.closed_form.orders.order_clients import able_clients, agreed, on_one_grid
 from attacks.closed_form.orders.order_pairs import (
     FirstOrder,
@@ -203,6 +210,8 @@ def _answers(asked: dict[int, Asked], levels: np.ndarray, closely: bool) -> dict
         return {}
     every = {user: told_by(one.pairs, one.one, constant, levels) for user, one in asked.items()}
     told = {user: one for user, one in every.items() if one is not None}
+    if lack_biases(told, {user: one.one for user, one in asked.items()}):
+        return {}
     doubtful = [_agrees(asked[user].pairs, constant, levels) for user in every if user not in told]
     answers = answers_of(told, sum(doubtful), levels)
     if not on_one_grid(answers, {user: asked[user].one for user in answers}, levels):

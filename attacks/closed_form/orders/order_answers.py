@@ -29,6 +29,7 @@ ALIKE = 10.0  # times as far off the grid as half of the clients: they take the 
 HARMLESS = 0.1  # of a step, that any row may be away from the grid
 UNEVEN = 0.5  # share of clients with a smaller minibatch, if any: all of pairs with an odd number of ratings
 RISK = 1e-3  # that a rating is wrong by such a minibatch
+BIASED = 6.0  # standard errors, by which a number that all ratings of a client lack is none by accident
 NORMAL = 0.6745  # standard deviations, that half of normal numbers are away
 
 
@@ -99,6 +100,36 @@ def answers_of(
         if sure.any() and not one.odd and not far:
             out[user] = np.where(sure, one.named, np.nan)
     return out
+
+
+def lack_biases(told: dict[int, Told], ones: dict[int, FirstOrder]) -> bool:
+    """Whether what most clients' ratings miss the grid by is one number of each: a bias that nobody reads.
+
+    Where a number is taken off all ratings the mirror image of some client fits better then than its ratings.
+
+    Parameters
+    ----------
+    told : dict of Told
+    ones : dict of FirstOrder
+        Of the same clients, or more.
+
+    Returns
+    -------
+    bool
+    """
+    biased = [_lacks_a_bias(own, ones[user]) for user, own in told.items()]
+    return bool(biased) and bool(np.mean(biased) >= 1 / 2)
+
+
+def _lacks_a_bias(own: Told, one: FirstOrder) -> bool:
+    """Whether a number that all its ratings share explains what they miss."""
+    if one.g.size < FEWEST + 2:
+        return False
+    table = np.stack([own.error, one.h, np.ones(one.g.size)], axis=1)
+    target = own.named - one.offset
+    bias = np.linalg.lstsq(table, target, rcond=None)[0]
+    left = np.linalg.norm(target - table @ bias) / np.sqrt(one.g.size - 3)
+    return bool(abs(bias[2]) > BIASED * left * np.sqrt(max(np.linalg.pinv(table.T @ table)[2, 2], 0.0)))
 
 
 def _farther(told: Sequence[Told]) -> Bool[np.ndarray, " clients"]:
