@@ -33,6 +33,8 @@ moment, and asks for nothing else:
   last is smaller (``attacks.closed_form.uneven_recording``);
 - whole stars of a grid of halves, which leave a factor of all ratings open, are read on the grid of whole
   stars (``attacks.closed_form.fit.coarser_grids``);
+- rows of a client that all hold one vector (noise drawn once per epoch) are ratings less the client's own
+  mean in their differences (``attacks.closed_form.uploads.common_vector``);
 - one step of Adam or its relatives tells signs, and in double precision gradients by its last digits
   (``attacks.closed_form.adaptive.adaptive_digits``);
 - several steps of Adam or its relatives tell ratios of gradients, which several steps of one client share
@@ -65,7 +67,7 @@ from jaxtyping import Bool
 
 from attacks.base import Progress, Reconstruction, Scope, all_abstain, joined, silent
 from attacks.closed_form.adaptive.adaptive_gradients import gradient_views, of_everybody, tells_by_digits
-from attacks.closed_form.adaptive.adaptive_recording import read_adaptive
+from attacks.closed_form.adaptive.adaptive_recording import ONE_STEP, read_adaptive
 from attacks.closed_form.biases.bias_column import bias_column, with_ones, without_column
 from attacks.closed_form.biases.item_biases_recording import read_item_biases
 from attacks.closed_form.biases.own_biases_recording import own_biases_of, with_own_biases
@@ -87,6 +89,7 @@ from attacks.closed_form.round_answers import DIAGNOSTICS, NO_NUMBERS, by_best_r
 from attacks.closed_form.rows.unrated_rows import obstacle_with_unrated
 from attacks.closed_form.uneven_recording import with_uneven
 from attacks.closed_form.uploads.answered import Answered
+from attacks.closed_form.uploads.common_vector import NO_COMMON_VECTOR, centred_views
 from attacks.closed_form.uploads.item_rows import BATCH_BYTES
 from attacks.obstacles import unreadable
 from victims.common.validation import above, require_fields
@@ -148,22 +151,23 @@ class Undeclared:
         self, view: View, key: int, options: dict[str, Any], progress: Progress
     ) -> Reconstruction:
         """Read rows of rated items; where clients are left open, with a column of biases if there is one."""
-        found = self._by_digits(view, self._on_a_grid(view, key, options, progress), key, options)
+        found = self._instead(view, self._on_a_grid(view, key, options, progress), key, options)
         column = bias_column(view, _unsized(found).abstained, self.max_misfit)
         if column is not None:
             found = with_ones(self._on_a_grid(without_column(view, column), key, options, progress), column)
         return unless_drawn(found, np.array(view.manifest.rating_levels))
 
-    def _by_digits(
+    def _instead(
         self, view: View, found: Reconstruction, key: int, options: dict[str, Any]
     ) -> Reconstruction:
-        """Read what digits of one step of Adam tell, where most clients are left open and it answers more."""
+        """Read other rows that those sent tell, where most clients are left open and these answer more."""
         if not _mostly_silent(found):
             return found
-        for instead in gradient_views(view):
-            new = self._on_a_grid(instead, key, options, silent)
-            if 2 * len(new.abstained) < instead.users.size:
-                return of_everybody(new, view)
+        for others, reason in ((gradient_views, ONE_STEP), (centred_views, NO_COMMON_VECTOR)):
+            for instead in others(view):
+                new = self._on_a_grid(instead, key, options, silent)
+                if 2 * len(new.abstained) < instead.users.size:
+                    return of_everybody(new, view, reason)
         return found
 
     def _on_a_grid(self, view: View, key: int, options: dict[str, Any], progress: Progress) -> Reconstruction:

@@ -17,7 +17,6 @@ from jaxtyping import Bool, Int
 
 from attacks.base import Reconstruction
 from attacks.closed_form.adaptive.adaptive_digits import FORMS, Digits, digits
-from attacks.closed_form.adaptive.adaptive_recording import ONE_STEP
 from victims.transcript.view import ITEM, Messages, View, rows_of
 
 # clients that are looked at, those of them that tell the form, and the share of these that it has to explain
@@ -93,8 +92,8 @@ def _explains(form: tuple[int, bool], sent: _Sent, asked: list[slice]) -> bool:
     return bool(asked)
 
 
-def of_everybody(told: Reconstruction, view: View) -> Reconstruction:
-    """Say of whom digits tell nothing that its rows are signs.
+def of_everybody(told: Reconstruction, view: View, reason: str) -> Reconstruction:
+    """Say why nothing is told of those who are not among the clients of another view.
 
     Parameters
     ----------
@@ -102,6 +101,7 @@ def of_everybody(told: Reconstruction, view: View) -> Reconstruction:
         Of the others.
     view : View
         Of all.
+    reason : str
 
     Returns
     -------
@@ -113,7 +113,7 @@ def of_everybody(told: Reconstruction, view: View) -> Reconstruction:
         diagnostics[name] = np.full(view.users.size, np.nan)
         diagnostics[name][place] = own
     rest = np.setdiff1d(view.users, told.users).tolist()
-    reasons = {**told.abstained, **dict.fromkeys(rest, ONE_STEP)}
+    reasons = {**told.abstained, **dict.fromkeys(rest, reason)}
     return replace(told, users=view.users, abstained=reasons, diagnostics=diagnostics)
 
 
