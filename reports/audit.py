@@ -12,6 +12,7 @@ from reports.verdicts import (
     NOT_TESTED,
     RELATIVE,
     Row,
+    answers_few,
     grouped,
     is_guess,
     number,
@@ -141,9 +142,11 @@ def _counted(row: Row) -> str:
 
 def _untested(rows: Sequence[Row]) -> str:
     """That no attack answers, and why."""
-    why = why_nothing([row for row in rows if not is_guess(row) and not tested(row)])
+    silent = [row for row in rows if not is_guess(row) and not tested(row)]
+    why = why_nothing(silent)
     sees = f"from what the {rows[0]['adversary']} sees" + (f" ({why})" if why else "")
-    return f"{NOT_TESTED}: no attack has an answer {sees}"
+    whom = " about enough clients" if any(map(answers_few, silent)) else ""
+    return f"{NOT_TESTED}: no attack has an answer{whom} {sees}"
 
 
 def _sentence_without_truth(rows: Sequence[Row]) -> str:

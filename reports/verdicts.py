@@ -167,13 +167,38 @@ def why_nothing(rows: Sequence[Row]) -> str:
     'grid looked in vain'
     >>> why_nothing([idle])
     'no sums'
+    >>> few = {"attack": "undeclared", "n_users": 22, "n_abstained": 20}
+    >>> why_nothing([silent, few | {"reason": "20 of 22 clients got no answer: too few rows (20)"}])
+    'undeclared answered 2 of 22 clients, grid looked in vain'
     """
     told = {str(row["attack"]): str(row["reason"]) for row in rows if row.get("reason")}
     looked = [attack for attack, reason in told.items() if LOOKED in reason]
-    if looked:
-        return f"{' and '.join([', '.join(looked[:-1])] * (len(looked) > 1) + looked[-1:])} looked in vain"
+    few = {str(row["attack"]): row for row in rows if answers_few(row)}
+    said = [
+        f"{attack} answered {row['n_users'] - row['n_abstained']} of {row['n_users']} clients"
+        for attack, row in few.items()
+    ]
+    if looked := [attack for attack in looked if attack not in few]:
+        names = " and ".join([", ".join(looked[:-1])] * (len(looked) > 1) + looked[-1:])
+        said.append(f"{names} looked in vain")
+    if said:
+        return ", ".join(said)
     families = {(family(attack), reason): reason for attack, reason in told.items()}
     return "".join(reason for reason, _ in Counter(families.values()).most_common(1))
+
+
+def answers_few(row: Row) -> bool:
+    """Whether an attack answers some clients, and leaves too many open for a verdict.
+
+    Parameters
+    ----------
+    row : mapping
+
+    Returns
+    -------
+    bool
+    """
+    return LOOKED in str(row.get("reason", "")) and 0 < row.get("n_abstained", 0) < row.get("n_users", 0)
 
 
 def numbers_of(row: Row, digits: int = 3) -> dict[str, str]:
