@@ -10,10 +10,12 @@ from attacks.closed_form.chains.pulled_steps import reading_of_pulled_steps
 from attacks.closed_form.clipping.clipped_entries import reading_of_clipped_entries
 from attacks.closed_form.clipping.clipped_samples import reading_of_clipped_samples
 from attacks.closed_form.clipping.one_clipped import reading_of_one_clipped
+from attacks.closed_form.fit.credible import ROUNDED, without_open_multiples
 from attacks.closed_form.gaps.gaps import reading_with_gaps
 from attacks.closed_form.grid.grid_reading import CLOSER
 from attacks.closed_form.rows.rated_twice import reading_of_rated_twice
 from attacks.closed_form.rows.weighted_zeros import HALF
+from attacks.closed_form.uploads.fitted_chain import chain_of
 from attacks.closed_form.uploads.readings import (
     Reading,
     Rows,
@@ -47,6 +49,32 @@ def reading_of_rated(rows: Rows, manifest: Manifest, max_misfit: float) -> Readi
     -------
     Reading
     """
+    best = _best(rows, manifest, max_misfit)
+    if len(manifest.rating_levels) == 1 or not rows.rows.shape[1]:
+        return best
+    return without_open_multiples(_without_uneven_last(best, rows), rows, np.array(manifest.rating_levels))
+
+
+def _without_uneven_last(best: Reading, rows: Rows) -> Reading:
+    """Leave open the ratings of a last minibatch of another size, where rows are rounded.
+
+    A mean over it has another scale, and rounded rows leave room for one of them on the grid by accident.
+    """
+    asked = best.answered & ~best.declared & (best.misfit > ROUNDED)
+    open_ = np.flatnonzero(asked & (best.steps > 1) & (best.steps < rows.item.sum(axis=1)))
+    if not open_.size:
+        return best
+    step = chain_of(some_of(rows, open_)).step
+    value = best.value.copy()
+    for user, own in zip(open_, step, strict=True):
+        sizes = np.bincount(own[own >= 0])
+        if sizes.size > 1 and sizes[-1] != np.bincount(sizes[:-1]).argmax():
+            value[user, own == sizes.size - 1] = np.nan
+    return best._replace(value=value)
+
+
+def _best(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
+    """What rows fit best."""
     best = reading_with_gaps(rows, manifest, max_misfit)
     for reading in READINGS if rows.rows.shape[1] and len(manifest.rating_levels) > 1 else ():
         before = best.answered

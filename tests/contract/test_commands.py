@@ -1,6 +1,6 @@
 """Every command with every victim and defense: done, or one line that says why it does not apply.
 
-Small, and attacks and ceilings that compile much are replaced by a guess or by none: what they say is tested
+Small, and attacks and ceilings that take long are replaced by a guess or by none: what they say is tested
 elsewhere, here it is that every command asks every component only for what its interface has.
 """
 
@@ -11,6 +11,7 @@ import re
 
 import pytest
 
+from attacks.closed_form.undeclared import Undeclared
 from attacks.inversion.attack import Inversion
 from attacks.likelihood.attack import Likelihood
 from attacks.metadata.guess import GuessMajority
@@ -39,7 +40,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*key.*:UserWarning")
 @pytest.fixture
 def ends_well(run, monkeypatch):
     """Run a command: 0, or 2 and one line; returns the exit code and what was printed."""
-    for slow in (Inversion, Likelihood, Trajectory, Root):
+    for slow in (Inversion, Likelihood, Trajectory, Root, Undeclared):
         monkeypatch.setattr(slow, "attack", lambda self, view, key, _=None: GuessMajority().attack(view, key))
 
     for place in ("audit.experiments.attack_rows.computable", "audit.scoring.ceiling.computable"):

@@ -152,6 +152,8 @@ REPEATED = {
 def test_a_permutation_changes_no_answer(folder, recording):
     for adversary in READ_BY.get(recording, ("server",)):
         seen = views(folder, recording, adversary)
+        if recording in REPEATED:  # by one of the other orders alone, that of more chunks
+            del seen[1]
         few = [view.select(view.users[:16]) for view in seen]
         for name in FAST:
             some = seen if BUILT_IN["attacks"][name].whole else few

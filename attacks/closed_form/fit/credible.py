@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from attacks.closed_form.fit.affine_grid import level_ratios
-from attacks.closed_form.fit.decoding import distance_to_levels
+from attacks.closed_form.fit.decoding import distance_to_levels, nearest_level
 from attacks.closed_form.fit.goodness_of_fit import step_of
 from attacks.closed_form.uploads.readings import Reading, Rows
 from attacks.closed_form.uploads.reduction import across_direction
@@ -23,6 +23,11 @@ LONG = 0.9  # of the longest row of a client
 EXACT = 1e-3  # of a step: right ratings of rows without noise are nearer to the grid in the mean
 SAME_MULTIPLE = 1e-5  # relative, within which a scale says that ratings are a multiple
 ON_GRID = 1e-6  # relative, within which a multiple of ratings is on the grid
+WITHIN, TELLS = (
+    4.0,
+    8.0,
+)  # times the usual distance, within which rows may be by accident; nats that they tell
+ROUNDED, FEW = 1e-4, 0.15  # misfit of rounded rows, and the share of a client's that one minibatch may be
 SLACK = 10.0  # times as far from the grid, in shares of its range, as rows are from their directions
 
 
@@ -152,6 +157,75 @@ def _without_outliers(best: Reading, rows: Rows, levels: Float[np.ndarray, " lev
         off |= longest & inner & (best.steps > 1)[:, None] & (usual > EXACT * step_of(levels))[:, None]
         off |= (size == 0) & (away > rows.precision**HALF * step_of(levels))
     return best._replace(value=np.where(off, np.nan, best.value))
+
+
+def without_open_multiples(best: Reading, rows: Rows, levels: Float[np.ndarray, " levels"]) -> Reading:
+    """Leave out answers of which few rounded rows say which multiple they are.
+
+    Those of a smaller last minibatch may have a scale of their own, and be on the grid with it by accident.
+
+    Parameters
+    ----------
+    best : Reading
+    rows : Rows
+        That were read.
+    levels : (n_levels,)
+        Ratings that exist, ascending, stars.
+
+    Returns
+    -------
+    Reading
+    """
+    there = _rated(best, rows)
+    asked = best.answered & ~best.declared & (best.misfit > ROUNDED)
+    open_ = np.zeros(asked.size, bool)
+    for user in np.flatnonzero(asked):
+        value, offset = best.value[user, there[user]], rows.offset[user, there[user]]
+        if not value.size:
+            continue
+        near = nearest_level(value, levels)
+        usual = max(float(np.median(np.abs(value - near))), np.finfo(float).tiny)
+        each = np.log(max(step_of(levels) / (2 * WITHIN * usual), 1.0))
+        against = rows_against_multiples(near - offset, offset, levels)
+        # of one step no minibatch is smaller, but a few rows may be nearly parallel to the others
+        few = best.steps[user] > 1 or against <= 1 + FEW * value.size
+        open_[user] = few and each * against < TELLS
+    return best._replace(misfit=np.where(open_, np.nan, best.misfit))
+
+
+def rows_against_multiples(
+    ratings: Float[np.ndarray, " n"], offset: Float[np.ndarray, " rows"], levels: Float[np.ndarray, " levels"]
+) -> int:
+    """Count how many ratings less the offset the next best multiple leaves off the grid.
+
+    Parameters
+    ----------
+    ratings : (n,)
+        Less the offset, in stars.
+    offset : (rows,)
+        What everybody adds; different ones leave no multiple.
+    levels : (levels,)
+        Ratings that exist, ascending, stars.
+
+    Returns
+    -------
+    int
+        All of them where there is no multiple.
+
+    Examples
+    --------
+    >>> halves = np.arange(1, 11) / 2
+    >>> [rows_against_multiples(np.array(r), np.zeros(1), halves) for r in ([1.0, 2.0, 5.0], [2.0, 4.0, 3.5])]
+    [0, 1]
+    """
+    told = ratings[ratings != 0]
+    if np.ptp(offset) > 0 or not told.size:
+        return int(ratings.size)
+    grid = levels - offset[0]
+    times = np.unique((grid[grid != 0] / np.unique(told)[:, None]).ravel())
+    times = times[np.abs(times - 1) > ON_GRID]
+    off = np.abs(times[:, None, None] * ratings[:, None] - grid).min(axis=2) > ON_GRID * np.abs(grid).max()
+    return int(off.sum(axis=1).min(initial=ratings.size))
 
 
 def one_multiple(

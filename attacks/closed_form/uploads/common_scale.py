@@ -76,8 +76,21 @@ def shown_scale(told: Told) -> Scale | None:
     >>> shown_scale(Told(np.array([1.0, 1.0, 0.25, 1.0]), n_rated, steps))
     Scale(reduction='mean', value=1.0, share=1.0, batch=4.0)
     """
-    found = [common_scale(told.scale, told.n_rated), _of_minibatches(told)]
+    found = [_of_sums_or_means(told), _of_minibatches(told)]
     return max((one for one in found if one is not None), key=lambda one: one.share, default=None)
+
+
+def _of_sums_or_means(told: Told) -> Scale | None:
+    """The scale of most clients; none where most of those who take one step have another.
+
+    Several steps that were read as means of each have the scale of a single rating.
+    """
+    found = common_scale(told.scale, told.n_rated)
+    alone = told.steps == 1
+    if found is None or not alone.any():
+        return found
+    off = np.abs(told.scale / found.of(told.n_rated) - 1) > ALIKE
+    return None if off[alone].mean() > MOST else found
 
 
 def _of_minibatches(told: Told) -> Scale | None:

@@ -14,6 +14,7 @@ from victims.transcript.view import ITEM, Uploads
 
 SURE = 64.0  # bits, all of which are 0 by chance in one of 2^64 recordings
 ROUGH = 0.01  # of a row, from where on its last place is not allowed for: next to anything fits then
+HALF_PRECISION = 1 / 8  # of its last digit, that rounding leaves of a row: longer ones hide steps of clients
 MOST_DECIMALS = 12  # after the point
 SAMPLE = 1 << 12  # numbers of rows that are looked at
 BATCH_BYTES = 1 << 20  # of the uploads of one batch: the planes of a client take its rows squared
@@ -54,13 +55,21 @@ def rows_of(
     unmoved = (uploads.gradients == 0).all(axis=2) | (uploads.gradients == factors).all(axis=2)
     item = item & ~(unmoved & (rows != 0).any(axis=2))
     rows, factors = rows * item[..., None], factors * item[..., None]
-    precision = digit_of(uploads.gradients, factors)
+    precision = digit_of(_as_sent(manifest, uploads), factors)
     n_rated = np.maximum(item.sum(axis=1), 1).astype(float)
     scale = np.full(shape[0], np.nan) if shared is None else shared.of(n_rated)
     divisor = np.where(np.isnan(scale), 1.0, scale) * manifest.upload.scale
     rows = rows.astype(np.float64) / divisor[:, None, None]
     offset = np.broadcast_to(uploads.bias + lowered, shape) * item
     return Rows(rows, factors, offset, item, scale, precision, uploads.sequence)
+
+
+def _as_sent(manifest: Manifest, uploads: Uploads) -> Float[np.ndarray, "users rows K"]:
+    """Rows before declared means became sums: these have other digits."""
+    if manifest.rule.reduction != "mean" or manifest.rule.batch_size != "all":
+        return uploads.gradients
+    n_rows = np.broadcast_to(uploads.valid, uploads.gradients.shape[:2]).sum(axis=1)
+    return uploads.gradients / np.maximum(n_rows, 1)[:, None, None].astype(uploads.gradients.dtype)
 
 
 def digit_of(
@@ -91,6 +100,9 @@ def digit_of(
     (True, True)
     """
     digit = float(np.finfo(gradients.dtype).eps)
+    rounded = rounding_of(gradients)
+    if np.unique(np.abs(gradients)).size * np.log2(rounded / digit) > SURE:
+        digit = rounded * HALF_PRECISION if rounded == np.finfo(np.float16).eps else rounded
     place = rounded_place_of(gradients, factors)
     # readings allow for short rows themselves: in single precision twice that leaves such digits nothing
     if not place and (gradients.dtype != np.float64 or not _are_differences(gradients, factors)):

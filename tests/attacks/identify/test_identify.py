@@ -139,8 +139,9 @@ def test_steps_and_passes_are_counted(tmp_path, rule, keys):
 
 
 @pytest.mark.thorough
+@pytest.mark.usefixtures("optimised")
 def test_momentum_between_steps_over_all_ratings(tmp_path):
-    LocalProgram(Client(momentum=0.9), "delta", n_users=8).record(tmp_path / "t")
+    LocalProgram(Client(momentum=0.9), "delta", n_users=5).record(tmp_path / "t")
     found = fl.identify(tmp_path / "t")
     told = {"local_steps": 3, "momentum": 0.9, "moves_items": True, "reduction": "sum", "rule": "sgd"}
     assert told.items() <= found.rule.items()
@@ -148,8 +149,9 @@ def test_momentum_between_steps_over_all_ratings(tmp_path):
 
 
 @pytest.mark.thorough
+@pytest.mark.usefixtures("optimised")
 def test_nesterovs_momentum_between_steps_over_all_ratings(tmp_path):
-    LocalProgram(Client(momentum=0.9, nesterov=True), "delta", n_users=8).record(tmp_path / "t")
+    LocalProgram(Client(momentum=0.9, nesterov=True), "delta", n_users=5).record(tmp_path / "t")
     found = fl.identify(tmp_path / "t")
     assert {"local_steps": 3, "momentum": 0.9, "nesterov": True}.items() <= found.rule.items()
 

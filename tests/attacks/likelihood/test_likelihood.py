@@ -368,9 +368,8 @@ def test_each_question_has_its_answer(transcripts):
 
 @pytest.mark.thorough
 def test_estimates_the_noise_scale(transcripts):
-    transcript = transcripts["semi-als", "observed-only"]
-    view = noisy(transcript.view("server"), 0.3, tell=False)
-    found = make_attack("likelihood").attack(view, 0)
+    view = transcripts["semi-als", "observed-only"].view("server").during([4])
+    found = make_attack("likelihood").attack(noisy(view.select(view.users[:20]), 0.3, tell=False), 0)
     assert found.options["noise"] == pytest.approx(0.3, rel=0.05)
 
 
@@ -378,7 +377,8 @@ def test_estimates_the_noise_scale(transcripts):
 def test_reads_normal_noise_by_its_own_law(transcripts):
     """The share of the decoder that is told p and the scale, and the scale itself, of one run."""
     transcript = transcripts["semi-als", "observed-only"]
-    view = noisy(transcript.view("server"), 0.3, tell=False, law="gaussian")
+    view = noisy(transcript.view("server").during([4]), 0.3, tell=False, law="gaussian")
+    view = view.select(view.users[:20])
     found = make_attack("likelihood").attack(view, 0)
     assert found.options["noise"] == pytest.approx(0.3, rel=0.05)
     truth = read_truth(truth_path(transcript.path))
@@ -476,7 +476,7 @@ def test_one_client_whose_rows_fit_nothing(transcripts, scale):
     alone = view.select(view.users[[7]]).shuffled(0)
     known = [{"name": "laplace", "scale": scale}]
     view = replace(alone, manifest=alone.manifest.model_copy(update={"defenses": known}))
-    found = Likelihood().attack(view, 0)
+    found = Likelihood(steps=9, passes=1).attack(view, 0)
     assert len(found.abstained) in (0, 1)
     assert found.users.size == 1
 

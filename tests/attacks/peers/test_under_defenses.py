@@ -77,12 +77,12 @@ def test_a_missed_start_claims_nothing_that_is_wrong(tmp_path, defense):
         for number, victim in enumerate(VICTIMS)
         for place, defense in enumerate(DEFENSES)
         for name, rounds in (("watched", [0, 1]), ("missed", [3, 4]))
-        if name == "watched" or (number + place) % 2  # each defense with two of the victims
+        if name == "watched" or (number + place) % 4 == 1  # each defense with one of the victims
     ],
 )
 def test_every_defense(tmp_path, victim, defense, rounds):
     """Whatever is claimed is right; without noise somebody is read, and under sums nobody."""
-    found = read(tmp_path / "t", victim, defense, rounds, ["neighbour:1", "neighbour:9", EIGHT])
+    found = read(tmp_path / "t", victim, defense, rounds, ["neighbour:9", EIGHT])
     for n, right in found:
         assert right >= 0.95 * n
     claimed = sum(n for n, _ in found)

@@ -54,7 +54,7 @@ def test_another_optimizer_than_the_declared_one_is_not_answered(tmp_path):
 
 
 def test_one_step_is_not_answered_in_single_precision(tmp_path):
-    AdaptiveClient(steps=1).recorded(tmp_path / "t", 8, 0, dtype=np.float32)
+    AdaptiveClient(steps=1).recorded(tmp_path / "t", 3, 0, dtype=np.float32)
     found = fl.attack(tmp_path / "t", "undeclared")
     assert set(found.abstained.values()) == {ONE_STEP}
     assert not any(np.isfinite(one["value"]).any() for one in found.columns())

@@ -72,18 +72,9 @@ def test_rows_are_put_in_order(tmp_path, program: Program, levels: np.ndarray):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    "after",
-    [
-        pytest.param(False, id="before the step", marks=pytest.mark.thorough),
-        pytest.param(True, id="after it"),
-    ],
-)
-@pytest.mark.parametrize(
-    "levels",
-    [
-        pytest.param(HALVES, id="half stars", marks=pytest.mark.thorough),
-        pytest.param(np.array([1.0, 2.0]), id="two levels"),
-    ],
+    ("levels", "after"),
+    [(HALVES, True), (np.array([1.0, 2.0]), False)],
+    ids=["half stars-after it", "two levels-before the step"],
 )
 def test_long_lists_in_single_precision(tmp_path, levels: np.ndarray, after: bool):
     """Few clients start with three levels that others start with, and rounding lets two rows be the next."""

@@ -75,8 +75,8 @@ def test_ratings_as_they_are_are_read_as_before(tmp_path, way):
 def test_rows_of_unrated_items_are_on_no_grid_and_contradict_nobody(tmp_path):
     """Clients with one rating and rows of all items are left open: their zeros are on no grid."""
     rng = np.random.default_rng(3)
-    q, p = rng.normal(0, 0.4, (ITEMS, K)), rng.normal(0, 0.4, (20, K))
-    table = np.zeros((20, ITEMS))
+    q, p = rng.normal(0, 0.4, (ITEMS, K)), rng.normal(0, 0.4, (8, K))
+    table = np.zeros((8, ITEMS))
     with fl.Recorder(tmp_path / "t", rating_levels=LEVELS) as recorder:
         recorder.broadcast(0, q)
         for user, own in enumerate(p):
@@ -87,5 +87,5 @@ def test_rows_of_unrated_items_are_on_no_grid_and_contradict_nobody(tmp_path):
     found = fl.attack(tmp_path / "t", "undeclared")
     told = np.concatenate([value - table[user, index] for user, _, index, value, _ in found.rows()])
     assert np.abs(told).max() < 0.1
-    assert told.size >= 10 * ITEMS
-    assert len(found.abstained) <= 10
+    assert told.size >= 4 * ITEMS
+    assert len(found.abstained) <= 4

@@ -123,3 +123,40 @@ def test_an_answer_that_is_kept_is_the_same_and_nobody_changes_it():
     again, other = chain_of(rows), chain_of(rows._replace(rows=2 * rows.rows))
     np.testing.assert_array_equal(again.scalar, expected)
     assert not np.array_equal(other.scalar, expected)
+
+
+def half_precision(path, *, size, mean, rng):
+    """A step after every rating or minibatch, in an order of the client's own; rows in half precision."""
+    v, table = rng.normal(0, 0.5, (60, 8)), np.zeros((16, 60))
+    with fl.Recorder(path, rating_levels=np.arange(1, 11) / 2) as recorder:
+        recorder.broadcast(0, v.astype(np.float32))
+        for user in range(len(table)):
+            order, u = rng.permutation(60)[: rng.integers(12, 30)], rng.normal(0, 0.5, 8)
+            # every other client rates in whole stars
+            table[user, order] = rng.choice(STARS if user % 2 else np.arange(1, 11) / 2, order.size)
+            rows = []
+            for first in range(0, order.size, size):
+                here = order[first : first + size]
+                error = table[user, here] - v[here] @ u
+                step = 0.05 / (here.size if mean else 1)
+                rows.append(2 / (here.size if mean else 1) * error[:, None] * u)
+                u = u + step * error @ v[here]
+            sent = np.concatenate(rows).astype(np.float16).astype(np.float32)
+            recorder.upload(0, user, sent, order)
+    return table
+
+
+@pytest.mark.parametrize(
+    ("size", "mean", "least"), [(1, False, 0.8), (5, True, 0.2)], ids=["per rating", "means of five"]
+)
+def test_steps_are_read_in_half_precision(tmp_path, size, mean, least):
+    """No row had been taken for rounded; means of a last minibatch with one rating had halved others."""
+    answered = there = 0
+    for seed in range(2):
+        path = tmp_path / str(seed)
+        table = half_precision(path, size=size, mean=mean, rng=np.random.default_rng(seed))
+        for user, _, index, value, _ in fl.attack(path, "undeclared").rows():
+            np.testing.assert_allclose(value, table[user, index], atol=0.25)
+            answered += value.size
+        there += int((table > 0).sum())
+    assert answered > least * there

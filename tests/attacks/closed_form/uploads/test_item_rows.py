@@ -66,6 +66,9 @@ def test_gradients_have_the_digits_of_their_type():
     assert digit_of(np.full((1, 1, 3), 0.5), np.ones((1, 1, 3))) == np.finfo(float).eps
     assert digit_of(np.full((1, 1, 3), 1e28), np.zeros((1, 1, 3))) == np.finfo(float).eps
     assert digit_of(g.astype(np.float32), v) == np.finfo(np.float32).eps
+    assert digit_of(g.astype(np.float32).astype(float), v) == np.finfo(np.float32).eps
+    for kind in (np.float32, float):
+        assert digit_of(g.astype(np.float16).astype(kind), v) == np.finfo(np.float16).eps / 8
     assert digit_of(np.zeros((1, 0, 4)), np.zeros((1, 0, 4))) == np.finfo(float).eps
     unbounded = np.full((1, 2, 3), np.inf)
     assert digit_of(unbounded, -unbounded) == np.finfo(float).eps
