@@ -40,6 +40,7 @@ def test_whole_stars_are_read_beside_halves(tmp_path, weighs):
     assert answers > 0.95 * (table > 0).sum()
 
 
+@pytest.mark.thorough
 def test_clients_who_share_nothing_tell_nothing_of_others(tmp_path):
     """A rate of its own for each: of who rates in whole stars, half of them is as likely."""
     table = recorded(tmp_path / "t", lambda n: 1.0, 8, np.random.default_rng(0), own_rates=True)

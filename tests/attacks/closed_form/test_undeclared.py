@@ -261,6 +261,7 @@ def test_what_programs_do_to_their_rows(tmp_path, table, change, least, mean):
     assert good == answers >= least * (table > 0).sum()
 
 
+@pytest.mark.thorough
 def test_rows_clipped_one_by_one(tmp_path, table):
     """A clipped row tells a bound, which may leave one level; most of the 60 % others are read."""
 
@@ -313,6 +314,7 @@ def test_biases_that_are_broadcast(tmp_path, of_clients):
     assert "biases of the items" in fl.attack(tmp_path / "t", "grid").obstacle
 
 
+@pytest.mark.thorough
 def test_of_ratings_centred_at_an_unknown_number_sizes_of_differences_are_read(tmp_path, table):
     """The same ratings mirrored at their middle give the same rows."""
 
@@ -376,6 +378,7 @@ def test_clients_who_take_turns(tmp_path):
     assert fl.identify(tmp_path / "t").n_read == 2
 
 
+@pytest.mark.thorough
 def test_shuffled_rows_are_not_read(tmp_path, table):
     path = recorded(tmp_path / "t", table, factors(20), after_every(1, 20), upload={"scale": -2 * RATE})
     view = fl.open_transcript(path).view("server").shuffled(3)

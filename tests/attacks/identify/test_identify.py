@@ -84,6 +84,7 @@ def test_short_steps_in_single_precision_are_not_counted(tmp_path, seed):
     assert found.undecided == (HIDDEN,)
 
 
+@pytest.mark.thorough
 def test_steps_at_a_rate_of_each_client_are_not_counted(tmp_path):
     """Three steps in double precision: what clients do not share is no constant of a rule."""
     rng = np.random.default_rng(0)
@@ -232,6 +233,7 @@ def test_wrong_constants_are_named(tmp_path):
     }
 
 
+@pytest.mark.thorough
 def test_where_nothing_can_be_told(tmp_path):
     ratings = fl.synthetic(users=8, items=12, ratings_per_user=5)
     path = tmp_path / "t"

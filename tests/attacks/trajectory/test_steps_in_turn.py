@@ -129,6 +129,7 @@ def test_spread_over_orders_is_that_of_plain_loops():
     assert found <= 3 * np.sqrt(((ends - ends.mean(axis=0)) ** 2).mean())
 
 
+@pytest.mark.thorough
 def test_a_client_that_moves_between_its_rows_is_not_fitted(recorded):
     """References of their own, and clients that are said to step before they send: no factor for a round."""
     view = recorded("hdpmf").view("server")

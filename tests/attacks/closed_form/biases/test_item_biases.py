@@ -90,6 +90,7 @@ def test_a_grid_that_is_turned_round_is_answered_as_its_mirror_image(tmp_path):
     assert right == many > 0
 
 
+@pytest.mark.thorough
 def test_of_ratings_that_say_nothing_the_sizes_of_differences_are_read(tmp_path):
     """Of random ratings the mean does not say which way round they are."""
     rng = np.random.default_rng(0)

@@ -141,6 +141,7 @@ def test_half_stars(tmp_path, less):
     assert right == many >= 0.7 * (table > 0).sum()
 
 
+@pytest.mark.thorough
 def test_likes_and_dislikes(tmp_path):
     """As +1 and -1: where five in six are likes; where two in three are, up to one bit of all."""
     grid = np.array([1.0, 2.0])

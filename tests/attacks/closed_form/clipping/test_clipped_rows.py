@@ -52,6 +52,7 @@ def test_shuffled_rows_are_not_read(tmp_path, step, sent):
     assert len(fl.attack(view, "undeclared").abstained) == view.users.size
 
 
+@pytest.mark.thorough
 def test_of_ratings_off_the_grid_the_sizes_of_differences_are_read(tmp_path):
     def centred(u, r, v):
         return one_step(u, r - 3.21, v)

@@ -52,6 +52,7 @@ def test_a_shift_is_as_open_where_rows_of_unrated_items_are_declared_and_none_ar
     assert found.users.size == len(found.abstained)
 
 
+@pytest.mark.thorough
 def test_entries_that_look_clipped_leave_shifts_open(tmp_path):
     """Behind a sigmoid of short factors r / 5 is r - 2.5: {3, 4, 5} are {1, 3, 5}; rows: next factor."""
     rng = np.random.default_rng(112)

@@ -101,6 +101,7 @@ def test_rows_that_lose_their_digits_are_left_open(tmp_path, seed):
     assert good == answers >= 0.6 * (ratings > 0).sum()
 
 
+@pytest.mark.thorough
 def test_two_rounds_are_not_enough(tmp_path):
     ratings = ratings_of(STARS)
     w = weights_of("age", np.random.default_rng(2), ratings)

@@ -54,6 +54,7 @@ def test_lists_and_ratings_are_told(dtype, pull, tmp_path):
     assert all(round(value, 3) in (2, 4) for (client, _), value in told.items() if client == 0)
 
 
+@pytest.mark.thorough
 def test_another_number_than_the_mean_is_not_taken_off(tmp_path):
     """3.3 in all rows of no ratings: nothing says that it stands for none."""
     lists = record(tmp_path / "t", mean=lambda ratings: 3.3)
