@@ -22,6 +22,7 @@ def manifest(ridge: float | None = None, scale_known: bool = True) -> Manifest:
     )  # fmt: skip
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("first", [0.0, 1.7])
 def test_rows_are_those_of_the_victim(ratings: Ratings, first: float):
     """Of items and, times the root of lambda_1, of attributes, in the second round."""

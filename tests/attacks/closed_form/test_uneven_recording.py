@@ -14,6 +14,7 @@ from tests.oracles.shuffled_passes import ShuffledPasses, made_up, recorded
 USERS = 12
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("client", "items", "least"),
     [

@@ -14,6 +14,7 @@ from tests.oracles.adaptive_client import LEVELS, AdaptiveClient
 from tests.soak.identify import counted
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("client", "name"),
     [

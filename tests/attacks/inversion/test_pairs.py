@@ -41,6 +41,7 @@ def recorded(path: Path, *, each: bool, fresh: bool = True, steps: int = 3, nois
     return used
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("each", "attack"), [(True, fl.Inversion()), (False, fl.Inversion("bpr"))], ids=["each", "pairs"]
 )

@@ -55,6 +55,7 @@ def test_passes_without_momentum_are_not_fitted_with_any(tmp_path: Path):
         assert bool(kinds(rows, 1, (1.0, 2.0, 3.0, 5.0))) == (name == "with it")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("program", "rule", "declared"),
     [

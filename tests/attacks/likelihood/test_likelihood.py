@@ -405,6 +405,7 @@ def test_without_noise_it_is_the_closed_form(transcripts):
             assert (a[4] == 1).all()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("scenario", "rounds", "options"),
     [

@@ -59,6 +59,7 @@ def test_splits(run, folder, split):
     assert json.loads(said)["rows"][0]["rmse"] > 0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("split", ["time", "last:1"])
 def test_splits_of_predict_and_quality(run, folder, tmp_path, split):
     data = f"{folder / 'reviews.csv'}:{NAMED}"

@@ -53,6 +53,7 @@ def test_batch_is_algorithm_1(ratings):
     assert np.linalg.norm(run.state.client_factors, axis=1).max() == pytest.approx(1)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("defense", ["none", "dpmf:noise=fresh"])
 def test_per_rating_is_a_loop_over_ratings(ratings, defense):
     """All item updates in an order that keeps each item's raters as drawn, then all client updates."""

@@ -69,6 +69,7 @@ def test_rounds_are_those_of_a_plain_program(few, victim):
             np.testing.assert_allclose(whole(copies, np.arange(12)), held, atol=1e-12)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("link", ["logistic", "identity"])
 @pytest.mark.parametrize("weight", [0.5, 1.0])
 def test_gradients_are_those_of_the_loss(few, link, weight):

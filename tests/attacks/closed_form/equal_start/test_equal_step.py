@@ -27,6 +27,7 @@ def record(path, *, levels=STARS, factors=4, start=0.1, mean=False, dtype=np.flo
     return ratings
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "how",
     [
