@@ -95,11 +95,12 @@ def test_one_client_alone(tmp_path):
 
 
 @pytest.mark.thorough
-def test_multiples_are_told_by_a_declared_scale_alone(tmp_path):
-    """Whole stars on a grid of halves: half of each is on it, too."""
+def test_multiples_are_told_by_a_declared_scale_or_the_highest_level(tmp_path):
+    """Whole stars on a grid of halves: half of each is on it, too, and nobody would have more than 2.5."""
     whole = np.array([1.0, 2.0, 5.0])
     sizes, every = [ROWS] * USERS, ROWS * USERS
-    assert read(tmp_path / "open", Program(), whole, sizes, grid=HALVES) == (0, 0)
+    assert read(tmp_path / "open", Program(), whole, sizes, grid=HALVES) == (every, every)
+    assert read(tmp_path / "low", Program(), whole[:2], sizes, grid=HALVES)[0] == 0
     told = {"upload_scale": -0.01}
     assert read(tmp_path / "told", Program(), whole, sizes, grid=HALVES, constants=told) == (every, every)
 
