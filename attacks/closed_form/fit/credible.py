@@ -254,9 +254,5 @@ def one_multiple(
     """
     if np.ptp(offset) > 0:
         return True
-    if not ratings.any():  # nothing times anything is nothing
-        return False
-    grid, largest = levels - offset[0], np.abs(ratings).argmax()
-    times = grid[grid != 0] / ratings[largest]  # nothing times them is no multiple
-    away = np.abs(times[:, None, None] * ratings[:, None] - grid).min(axis=2).max(axis=1)
-    return bool((away <= ON_GRID * np.abs(grid).max()).sum() == 1)
+    # nothing times anything is nothing
+    return bool(ratings.any()) and rows_against_multiples(ratings, offset, levels) > 0
