@@ -70,6 +70,7 @@ from attacks.closed_form.adaptive.adaptive_gradients import gradient_views, of_e
 from attacks.closed_form.adaptive.adaptive_recording import ONE_STEP, read_adaptive
 from attacks.closed_form.biases.bias_column import bias_column, with_ones, without_column
 from attacks.closed_form.biases.item_biases_recording import read_item_biases
+from attacks.closed_form.biases.one_bias import views_without_one_bias
 from attacks.closed_form.biases.own_biases_recording import own_biases_of, with_own_biases
 from attacks.closed_form.centres.centred_recording import read_centred_recording
 from attacks.closed_form.centres.unmirrored import MIRRORED, UPRIGHT
@@ -163,7 +164,12 @@ class Undeclared:
         """Read other rows that those sent tell, where most clients are left open and these answer more."""
         if not _mostly_silent(found):
             return found
-        for others, reason in ((gradient_views, ONE_STEP), (centred_views, NO_COMMON_VECTOR)):
+        others_of = (
+            (gradient_views, ONE_STEP),
+            (centred_views, NO_COMMON_VECTOR),
+            (views_without_one_bias, NO_NUMBERS),
+        )
+        for others, reason in others_of:
             for instead in others(view):
                 new = self._on_a_grid(instead, key, options, silent)
                 if 2 * len(new.abstained) < instead.users.size:
