@@ -8,8 +8,9 @@ rows along it, and w_b = sum_j g_j v_j over its items,
     d_{b+1} is parallel to d_b + beta_b w_b,    beta_b = c / s_b^2,    c = pull / (sigma shrink),
 
 with s_b the length of u. So the next batch's direction lies in the plane of d_b and w_b: a test without any
-constant, which finds the order of the rows where the adversary does not see it (three factors or more), and
-beta_b, up to c, the length of every u. A row then reads
+constant, which finds the order of the rows where the adversary does not see it, and beta_b, up to c, the
+length of every u. With two factors every direction lies in that plane, and three batches are the test
+(``attacks.closed_form.uploads.two_factors``). A row then reads
 
     r_j = A g_j sqrt|beta_b| + B d_b . v_j / sqrt|beta_b|,    A = 1 / (sigma sqrt|c|),  B = sqrt|c|,
 
@@ -30,10 +31,12 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from attacks.closed_form.uploads.reduction import unit_vectors
+from attacks.closed_form.uploads.two_factors import successors_in_a_plane
 
 PARALLEL = 64.0  # times the last digit of a row: sines below it are no angle
 NEAREST = 4  # batches whose distance from the plane is computed to the last digit
 CLEARLY = 1e-4  # of the second nearest's distance from the plane, which the nearest must be below
+FEWEST, MOSTLY = 3, 0.75  # lengths that are tested, and the share of them that has to agree
 
 
 class Chain(NamedTuple):
@@ -110,7 +113,7 @@ def follow(
     precision : float
         Relative size of the last digit of ``rows`` (``numpy.finfo(dtype).eps``).
     sequence : (users, rows) int, optional
-        The order in which a client sent its rows, where the adversary sees it; else it is found.
+        The order in which a client sent its rows, which lengths have to confirm; else it is found.
     shrink : float, optional
         1 - 2 gamma lambda of the client's step; None takes what the chain tells, 1 where it has one link.
     clearly : float
@@ -125,9 +128,16 @@ def follow(
     Paper 001 (arXiv:1906.05108), Eq. (2) and Algorithm 1; the plane is ours.
     """
     batches = grouped(rows, factors, valid, precision)
-    seen = None if sequence is None else _in_sequence(batches, sequence)
-    after = _successors(batches, precision, clearly) if seen is None else seen
-    return _read_off(batches, factors, after, shrink)
+    if sequence is None:
+        plane = rows.shape[2] > 2
+        after = (
+            _successors(batches, precision, clearly)
+            if plane
+            else successors_in_a_plane(batches.direction, batches.pull, batches.head, precision)
+        )
+        return _read_off(batches, factors, after, shrink)[0]
+    chain, ratio = _read_off(batches, factors, _in_sequence(batches, sequence), shrink)
+    return chain._replace(whole=chain.whole & _one_shrink(ratio, chain.shrink, precision))
 
 
 def grouped(rows: np.ndarray, factors: np.ndarray, valid: np.ndarray, precision: float) -> Batches:
@@ -209,8 +219,17 @@ def _in_sequence(batches: Batches, sequence: np.ndarray) -> np.ndarray:
     return after
 
 
-def _read_off(batches: Batches, factors: np.ndarray, after: np.ndarray, shrink: float | None) -> Chain:
-    """Lengths along the chain, and with them each row's two numbers."""
+def _one_shrink(ratio: np.ndarray, shrink: np.ndarray, precision: float) -> Bool[np.ndarray, " users"]:
+    """Whether lengths are those of steps in this order."""
+    known = np.isfinite(ratio)
+    same = known & (np.abs(ratio / shrink[:, None] - 1) <= max(precision, np.finfo(float).eps) ** (1 / 2))
+    return (same.sum(axis=1) > FEWEST) & (same.sum(axis=1) >= MOSTLY * known.sum(axis=1))
+
+
+def _read_off(
+    batches: Batches, factors: np.ndarray, after: np.ndarray, shrink: float | None
+) -> tuple[Chain, Float[np.ndarray, "users rows"]]:
+    """Lengths along the chain, and with them each row's two numbers; and what shrinks each length."""
     users, _n = batches.label.shape
     client = np.arange(users)[:, None]
     follower = batches.direction[client, np.maximum(after, 0)]
@@ -229,7 +248,8 @@ def _read_off(batches: Batches, factors: np.ndarray, after: np.ndarray, shrink: 
         root = np.where(linked, np.sqrt(np.abs(y / x)), np.nan)  # of beta: one over the length of u
     step, sign = _walked(after, np.sign(x), batches.head)
     n_steps = step.max(axis=1, initial=-1) + 1
-    kept = _usual_shrink(root, np.abs(x), after, shrink)
+    ratio = _ratios(root, np.abs(x), after)
+    kept = _usual_shrink(ratio, shrink)
     root = _with_the_last(root, np.abs(x), after, kept)
     root = np.where((n_steps == 1)[:, None] & (step == 0), 1.0, root)
     head = np.maximum(batches.label, 0)
@@ -237,7 +257,7 @@ def _read_off(batches: Batches, factors: np.ndarray, after: np.ndarray, shrink: 
     factor = np.where(rows, (root * sign)[client, head], 1.0)
     inward = np.einsum("unk,unk->un", factors, batches.direction[client, head])
     scalar = np.where(rows, batches.scalar * factor, 0.0)
-    return Chain(
+    chain = Chain(
         scalar,
         np.where(rows, inward / factor, 0.0),
         np.where(rows, step[client, head], -1),
@@ -246,6 +266,7 @@ def _read_off(batches: Batches, factors: np.ndarray, after: np.ndarray, shrink: 
         kept,
         usual[:, 0],
     )
+    return chain, ratio
 
 
 def _walked(after: np.ndarray, turn: np.ndarray, head: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -276,17 +297,21 @@ def _walked(after: np.ndarray, turn: np.ndarray, head: np.ndarray) -> tuple[np.n
     return step, sign
 
 
-def _usual_shrink(
-    root: np.ndarray, x: np.ndarray, after: np.ndarray, shrink: float | None
-) -> Float[np.ndarray, " users"]:
-    """What multiplies u at each step, from two lengths and the turn between them."""
-    if shrink is not None:
-        return np.full(root.shape[0], shrink)
+def _ratios(root: np.ndarray, x: np.ndarray, after: np.ndarray) -> Float[np.ndarray, "users rows"]:
+    """What multiplies u at each step, from two lengths and the turn between them; NaN at the last ones."""
     following = np.where(after >= 0, np.take_along_axis(root, np.maximum(after, 0), axis=1), np.nan)
     with np.errstate(invalid="ignore"):
-        ratio = np.where(np.isfinite(following), root * x / following, np.nan)
+        return np.where(np.isfinite(following), root * x / following, np.nan)
+
+
+def _usual_shrink(
+    ratio: Float[np.ndarray, "users rows"], shrink: float | None
+) -> Float[np.ndarray, " users"]:
+    """What most steps multiply u by, or what is told; 1 where none says so."""
+    if shrink is not None:
+        return np.full(len(ratio), shrink)
     known = np.isfinite(ratio).any(axis=1)
-    usual = np.ones(root.shape[0])
+    usual = np.ones(len(ratio))
     usual[known] = np.nanmedian(ratio[known], axis=1)
     return usual
 

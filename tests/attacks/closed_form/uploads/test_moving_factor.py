@@ -11,14 +11,14 @@ STEP, RIDGE = 1e-3, 1e-4
 HALVES = np.arange(0.5, 5.01, 0.5)
 
 
-def published_pass(ratings, u, v, batch=1):
+def published_pass(ratings, u, v, batch=1, pace=STEP):
     """The client of paper 001's published program: u moves after every batch of ratings; rows e u."""
     rows = np.zeros_like(v)
     for start in range(0, ratings.size, batch):
         here = slice(start, start + batch)
         error = ratings[here] - v[here] @ u
         rows[here] = error[:, None] * u
-        u = (1 - 2 * STEP * RIDGE) * u + 2 * STEP * error @ v[here]
+        u = (1 - 2 * pace * RIDGE) * u + 2 * pace * error @ v[here]
     return rows
 
 
@@ -45,9 +45,9 @@ def read(chain):
     return value * np.sign(value.sum(axis=1))[:, None]
 
 
-@pytest.mark.parametrize("k", [3, 5, 20, 100])
+@pytest.mark.parametrize("k", [2, 3, 5, 20, 100])
 def test_order_and_ratings_follow_from_the_directions_of_one_round(k):
-    rows, factors, valid, ratings, step = clients([2, 3, 17, 60], k, seed=k)
+    rows, factors, valid, ratings, step = clients([6, 8, 17, 60] if k == 2 else [2, 3, 17, 60], k, seed=k)
     chain = follow(rows, factors, valid, np.finfo(float).eps)
     assert chain.whole.all()
     np.testing.assert_array_equal(chain.step[1:], step[1:])
@@ -95,8 +95,11 @@ def test_rows_of_strangers_make_no_chain():
     assert not chain.whole.any()
 
 
-def test_the_declared_sequence_is_used():
+def test_a_sequence_is_used_where_lengths_confirm_it():
     rows, factors, valid, ratings, step = clients([12], 2, seed=7)  # two factors: every row is in every plane
     chain = follow(rows, factors, valid, np.finfo(float).eps, sequence=np.where(valid, step, 0))
+    assert chain.whole.all()
     np.testing.assert_array_equal(chain.step, step)
     np.testing.assert_allclose(read(chain), ratings, atol=1e-6)
+    other = np.where(step < 2, 1 - step, step)  # the first two exchanged
+    assert not follow(rows, factors, valid, np.finfo(float).eps, sequence=other[:, ::-1]).whole.any()
