@@ -146,7 +146,10 @@ def _with_hidden_orders(
     max_misfit: float,
 ) -> list[Round]:
     """Read who was read in no round, as ones that went several times through their ratings."""
-    here = np.flatnonzero(~np.any([part.answered for part, _ in rounds], axis=0))
+    rest = ~np.any([part.answered for part, _ in rounds], axis=0)
+    # who has no more ratings than clients that went over theirs once did so as well
+    several = np.any([one.valid.sum(axis=1) > learned.once for one in uploads], axis=0)
+    here = np.flatnonzero(rest & several)
     asked = [number for number, one in enumerate(uploads) if one.index.shape[-1]]
     if manifest.weighting == "include-unrated" or not here.size:
         return rounds

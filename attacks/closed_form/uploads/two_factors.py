@@ -1,10 +1,10 @@
 """The order of a client's steps where it has two factors, so that any row lies in the plane of two others.
 
-With x d_b + y w_b the direction of a batch c after b (``attacks.closed_form.uploads.moving_factor``), b -> c says
-how long u was at b, s_b^2 = const x / y, and how long it is at c, s_c = shrink s_b / |x|. What c -> e says of
-s_c is the same if b, c and e follow each other. So the quotient of the two is one number, the shrink of all
-steps, for the m - 2 right triples of m batches, and any number for the others: the m^3 quotients have one
-value that many of them share, to the digits that angles between directions leave.
+With x d_b + y w_b the direction of a batch c after b (``attacks.closed_form.uploads.moving_factor``), b -> c
+says how long u was at b, s_b^2 = const x / y, and how long it is at c, s_c = shrink s_b / |x|. What c -> e
+says of s_c is the same if b, c and e follow each other. So the quotient of the two is one number, the shrink
+of all steps, for the m - 2 right triples of m batches, and any number for the others: the m^3 quotients have
+one value that many of them share, to the digits that angles between directions leave.
 
 What it assumes: six batches or more of one client, and ``MOST`` at most; in single precision few, for there
 quotients meet by accident.
