@@ -148,8 +148,8 @@ def _with_hidden_orders(
     """Read who was read in no round, as ones that went several times through their ratings."""
     rest = ~np.any([part.answered for part, _ in rounds], axis=0)
     # who has no more ratings than clients that went over theirs once did so as well
-    several = np.any([one.valid.sum(axis=1) > learned.once for one in uploads], axis=0)
-    here = np.flatnonzero(rest & several)
+    most = np.max([np.broadcast_to(one.valid.sum(axis=1), rest.shape) for one in uploads], axis=0)
+    here = np.flatnonzero(rest & (most > learned.once))
     asked = [number for number, one in enumerate(uploads) if one.index.shape[-1]]
     if manifest.weighting == "include-unrated" or not here.size:
         return rounds

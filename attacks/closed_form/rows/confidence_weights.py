@@ -38,6 +38,7 @@ FEWEST_AGREEING, ALIKE = 2, 1e-3  # clients who tell one alpha, and how nearly i
 MOST_LEVELS = 12  # of a grid, the ratings of three rows being tried
 ANCHORS = 4  # choices of rows whose ratings are tried
 RIVAL, EXACT = 10.0, 1e-6  # times the best misfit, which may be rounding, within which others are as good
+DIGITS = 1e-9  # of predictions, which must differ by more
 FAR, BEST = 2.0, 20  # times chance, by which any number may be off; tries that are looked at again
 
 
@@ -174,6 +175,10 @@ def _judged(
     value = (g / plain - 1) / alphas[:, None]
     away = np.minimum(distance_to_levels(value, levels) / (step_of(levels) / 4), FAR)
     misfit = np.where(np.isfinite(away).all(axis=1), away.mean(axis=1), np.inf)
+    # lengths of rows that predict the same of all items are any numbers on one line
+    left = misfit * alphas * step_of(levels) / 4
+    varies = np.abs(of_ends[:, 1] - of_ends[:, 0]) > RIVAL * (left + DIGITS) * np.abs(of_ends).max(axis=1)
+    misfit = np.where(varies, misfit, np.inf)
     keep = np.argsort(misfit)[:BEST]
     return misfit[keep], alphas[keep], nearest_level(value[keep], levels), misfit.size
 

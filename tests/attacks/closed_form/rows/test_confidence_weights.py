@@ -71,3 +71,16 @@ def test_few_weights_are_of_some_alpha_by_accident(tmp_path):
     """1, 2 and 3 are the weights of levels 1, 3 and 5 if alpha is 1."""
     table = recorded(tmp_path / "t", 1.0, STARS[:3], grid=STARS, weights=(1.0, 2.0, 3.0))
     assert answers(tmp_path / "t", table)[1] == 0
+
+
+def test_rows_that_predict_the_same_of_all_items_are_not_answered(tmp_path):
+    """(c - r) u: any levels are weights of some alpha; all answers had been upside down."""
+    rng = np.random.default_rng(8)
+    q, levels = rng.normal(0, 0.6, (60, 5)), np.arange(1.0, 6.0)
+    with fl.Recorder(tmp_path / "t", rating_levels=levels) as recorder:
+        recorder.broadcast(0, q)
+        for user in range(10):
+            items = rng.choice(60, 20, replace=False)
+            ratings = np.r_[levels, rng.choice(levels, 15)]
+            recorder.upload(0, user, (12 - ratings)[:, None] * rng.normal(0, 0.6, 5), items)
+    assert len(fl.attack(tmp_path / "t", "undeclared").abstained) == 10
