@@ -164,16 +164,16 @@ class Undeclared:
         """Read other rows that those sent tell, where most clients are left open and these answer more."""
         if not _mostly_silent(found):
             return found
-        others_of = (
-            (gradient_views, ONE_STEP),
-            (centred_views, NO_COMMON_VECTOR),
-            (views_without_one_bias, NO_NUMBERS),
-        )
-        for others, reason in others_of:
+        for others, reason in ((gradient_views, ONE_STEP), (centred_views, NO_COMMON_VECTOR)):
             for instead in others(view):
                 new = self._on_a_grid(instead, key, options, silent)
                 if 2 * len(new.abstained) < instead.users.size:
                     return of_everybody(new, view, reason)
+        for instead in views_without_one_bias(view):
+            new = self._on_a_grid(instead, key, options, silent)
+            # ratings without the number that is told would be those of another program
+            if new.scope == Scope.SIZES and 2 * len(new.abstained) < instead.users.size:
+                return new
         return found
 
     def _on_a_grid(self, view: View, key: int, options: dict[str, Any], progress: Progress) -> Reconstruction:

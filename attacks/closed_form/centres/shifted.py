@@ -29,7 +29,7 @@ from attacks.closed_form.fit.credible import HALF
 from attacks.closed_form.fit.goodness_of_fit import step_of
 from attacks.closed_form.rows.row_readings import one_step
 from attacks.closed_form.uploads.moving_factor import PARALLEL
-from attacks.closed_form.uploads.readings import Rows
+from attacks.closed_form.uploads.readings import Numbers, Rows
 from attacks.closed_form.uploads.reduction import leading_direction
 from attacks.closed_form.uploads.shared_pull import without_pull
 
@@ -95,11 +95,12 @@ def read_shifted(
     Shifted
     """
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        best = _on_steps(rows, levels, known, np.zeros(len(rows.rows)))
+        best = on_steps(one_step(rows), rows, levels, known)
         if best.told.all() or not rows.rows.shape[1] or not pulled:
             return best
         clean, pull = without_pull(rows.rows, rows.factors, rows.item)
-        second = _on_steps(rows._replace(rows=clean), levels, known, pull)
+        pulled = rows._replace(rows=clean)
+        second = on_steps(one_step(pulled)._replace(pull=pull), pulled, levels, known)
     return Shifted(
         *(
             np.where(best.told.reshape(-1, *[1] * (first.ndim - 1)), first, other)
@@ -108,14 +109,30 @@ def read_shifted(
     )
 
 
-def _on_steps(
+def on_steps(
+    numbers: Numbers,
     rows: Rows,
     levels: Float[np.ndarray, " levels"],
-    known: Int[np.ndarray, "users rows"] | None,
-    pull: Float[np.ndarray, " users"],
+    known: Int[np.ndarray, "users rows"] | None = None,
 ) -> Shifted:
-    """The numbers that put A g + B h + C + b on the steps of the grid, wherever these begin."""
-    numbers = one_step(rows)
+    """Find the numbers that put A g + B h + C + b on the steps of the grid, wherever these begin.
+
+    Parameters
+    ----------
+    numbers : Numbers
+        g and h.
+    rows : Rows
+        Of which these are.
+    levels : (n_levels,)
+        An ``even`` grid, in stars.
+    known : (users, rows) int, optional
+        w as read in another round.
+
+    Returns
+    -------
+    Shifted
+        The client's factor and what it is pushed by are those of one step.
+    """
     step, there = step_of(levels), numbers.there & numbers.whole[:, None]
     columns = np.stack([numbers.scalar, numbers.along, np.ones(there.shape)], axis=2) * there[..., None]
     offset = rows.offset * there
@@ -145,7 +162,7 @@ def _on_steps(
         b[:, None] * leading_direction(rows.rows)[0],
         np.matmul(error[:, None], rows.factors)[:, 0],
         np.stack([a, b], axis=1),
-        pull,
+        numbers.pull,
         distance,
         told,
     )

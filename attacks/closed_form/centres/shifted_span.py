@@ -19,6 +19,7 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float, Int
 
+from attacks.closed_form.centres.moving_bias import read_shifted_chain
 from attacks.closed_form.centres.shifted import Shifted, one_sided, read_shifted
 from attacks.closed_form.fit.goodness_of_fit import step_of
 from attacks.closed_form.numbers.integer_relation import (
@@ -35,7 +36,7 @@ FEWEST = 4  # ratings of a client
 
 
 def read_any_shifted(rows: Rows, levels: Float[np.ndarray, " levels"], *, pulled: bool = True) -> Shifted:
-    """Read clients as one step, and who is not read as several over all ratings.
+    """Read clients as one step, and who is not read as several over all ratings, or of some after the other.
 
     Parameters
     ----------
@@ -51,10 +52,11 @@ def read_any_shifted(rows: Rows, levels: Float[np.ndarray, " levels"], *, pulled
         Of several steps without biases, errors and factors.
     """
     best = read_shifted(rows, levels, pulled=pulled)
-    open_ = np.flatnonzero(~best.told)
-    if open_.size:
-        for column, part in zip(best, read_shifted_span(some_of(rows, open_), levels), strict=True):
-            column[open_] = part
+    for reading in (read_shifted_span, read_shifted_chain):
+        open_ = np.flatnonzero(~best.told)
+        if open_.size:
+            for column, part in zip(best, reading(some_of(rows, open_), levels), strict=True):
+                column[open_] = part
     return best
 
 
