@@ -88,6 +88,7 @@ from attacks.closed_form.lists.handed_out import unless_handed_out
 from attacks.closed_form.read_rounds import read_rounds
 from attacks.closed_form.round_answers import DIAGNOSTICS, NO_NUMBERS, by_best_round, off_the_grid
 from attacks.closed_form.rows.unrated_rows import obstacle_with_unrated
+from attacks.closed_form.saturated_recording import with_saturated
 from attacks.closed_form.uneven_recording import with_uneven
 from attacks.closed_form.uploads.answered import Answered
 from attacks.closed_form.uploads.common_vector import NO_COMMON_VECTOR, centred_views
@@ -209,7 +210,7 @@ class Undeclared:
                 scope = Scope.RATINGS_AND_ATTRIBUTES
         else:
             found, sent, off = self._by_rounds(view, learned, progress)
-            found = with_uneven(found, view, learned)
+            found = with_saturated(with_uneven(found, view, learned), view, learned)
         told, plain, doubted = _put_together(self.name, view, found, options, scope)
         told = unless_drawn_anew(told, sent, view)
         spanned = _of_all(found, "spanned")

@@ -14,7 +14,6 @@ import numpy as np
 from jaxtyping import Float
 from scipy.stats import binom
 
-from attacks.base import Estimates
 from attacks.closed_form.common_numbers import Learned
 from attacks.closed_form.fit.goodness_of_fit import step_of
 from attacks.closed_form.fit.shunned_level import may_be_lowered
@@ -24,9 +23,9 @@ from attacks.closed_form.orders.mixed_multiples import best_mixed, rough_pairs
 from attacks.closed_form.orders.order_answers import FEWEST, Told, answers_of, lack_biases
 from attacks.closed_form.orders.order_pairs import SEARCHED, FirstOrder
 from attacks.closed_form.orders.uneven_batches import level_of, likeliest_batches, told_by_mixture, votes_of
-from attacks.closed_form.uploads.answered import Answered, block_of
+from attacks.closed_form.uploads.answered import Answered, answered_alone, exchanged
 from attacks.closed_form.uploads.item_rows import BATCH_BYTES, rows_of
-from victims.transcript.view import ITEM, View
+from victims.transcript.view import View
 
 ROUNDS = 3  # that are asked: the first, the last, and one between
 SAMPLE, VOTERS = 36, 200  # clients that tell minibatches and passes, and A B
@@ -91,8 +90,11 @@ def with_uneven(found: Sequence[Answered], view: View, learned: Learned) -> list
     best = {user: told for user, told in best.items() if _n_sure({user: told}, levels)}
     if not best:
         return list(found)
-    kept = [_without(one, np.array(sorted(best))) for one in found]
-    return [*(one for one in kept if one.block.users.size), _answered(best, view, levels, learned.settled)]
+    values = {user: (one.items, level_of(one.nats, levels)) for user, one in best.items()}
+    misfit = np.array([best[user].missed for user in sorted(best)]) / (step_of(levels) / 4)
+    answers = answered_alone(values, view, misfit)
+    lowered = may_be_lowered(answers.block.value, levels) & (not learned.settled)
+    return exchanged(found, answers._replace(doubted=lowered))
 
 
 def _some(view: View, users: np.ndarray) -> np.ndarray:
@@ -191,41 +193,3 @@ def _drawn_alike(one: _Told, other: _Told) -> bool:
 def _n_sure(told: dict[int, _Told], levels: np.ndarray) -> int:
     """How many ratings are answered."""
     return sum(int(np.isfinite(level_of(one.nats, levels)).sum()) for one in told.values())
-
-
-def _without(one: Answered, users: np.ndarray) -> Answered:
-    """What is said of all clients but some."""
-    here = ~np.isin(one.block.users, users)
-    clients, rounds, vectors = one.factors
-    return one._replace(
-        block=block_of(one.block, here),
-        reasons={user: reason for user, reason in one.reasons.items() if user not in set(users.tolist())},
-        diagnostics=one.diagnostics[here],
-        factors=(clients[here], rounds[here], vectors[here]),
-        plain=one.plain[here],
-        doubted=one.doubted[here],
-        spanned=one.spanned if isinstance(one.spanned, bool) else one.spanned[here],
-    )
-
-
-def _answered(best: dict[int, _Told], view: View, levels: np.ndarray, settled: bool) -> Answered:
-    """What is said of clients who are answered."""
-    users = np.array(sorted(best))
-    told = [best[user] for user in users.tolist()]
-    shape = (users.size, max(one.items.size for one in told))
-    value, index = np.full(shape, np.nan), np.zeros(shape, int)
-    for row, one in enumerate(told):
-        value[row, : one.items.size] = level_of(one.nats, levels)
-        index[row, : one.items.size] = one.items
-    misfit = np.array([one.missed for one in told]) / (step_of(levels) / 4)
-    nothing = np.zeros(users.size)
-    factors = np.full((users.size, view.manifest.factors), np.nan)
-    return Answered(
-        Estimates(users, np.full((1, shape[1]), ITEM, np.int8), index, value),
-        {},
-        np.stack([misfit, nothing * np.nan, nothing, nothing, nothing + 1], axis=1),
-        (users, np.full(users.size, view.rounds[0]), factors),
-        np.ones(users.size, bool),
-        may_be_lowered(value, levels) & (not settled),
-        np.ones(users.size, bool),
-    )
