@@ -118,7 +118,8 @@ def pytest_unconfigure() -> None:
 def optimised(request: pytest.FixtureRequest) -> Iterator[None]:
     """With the optimiser's passes, for a module whose programs run longer than they compile.
 
-    Those of its thorough tests do: where none of them is selected, nothing changes.
+    Those of its thorough tests do: where none of them is selected, nothing changes. It holds from the
+    first test that asks for it to the end of the module: where some do, they come last.
     """
     if not any(
         item.get_closest_marker("thorough") for item in request.session.items if item.path == request.path

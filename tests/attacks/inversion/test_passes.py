@@ -16,8 +16,6 @@ from tests.attacks.inversion.test_inversion import score
 from tests.oracles.pass_programs import Passer, Passes
 from victims.transcript.reader import open_transcript
 
-pytestmark = pytest.mark.usefixtures("optimised")
-
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(

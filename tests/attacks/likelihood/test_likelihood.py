@@ -40,7 +40,6 @@ from victims.transcript.recorder import Recorder
 from victims.transcript.view import Messages
 from victims.transcript.writer import truth_path
 
-pytestmark = pytest.mark.usefixtures("optimised")
 decode = jax.jit(decode_eagerly, static_argnums=0)
 
 
@@ -224,43 +223,6 @@ def prepared(view, steps):
     return prepare(Preparation(True, None, steps, 4, 256, 0, size_up(view)), view, OFTEN)
 
 
-class TestLearning:
-    def start(self, transcripts):
-        view = noisy(transcripts["semi-als", "observed-only"].view("server"), 0.3)
-        return prepared(view.select(view.users[:20]), 6)
-
-    @pytest.mark.thorough
-    def test_only_better_states_are_kept(self, transcripts):
-        """More passes never end with less evidence, and the evidence belongs to the state."""
-        batches, start = self.start(transcripts)
-        states = [learn(batches, start, passes) for passes in (1, 2, 4)]
-        values = [state.evidence for state in states]
-        assert values[0] < values[1] <= values[2]
-        for state in states:
-            total = float(np.sum(state.total.evidence))
-            again = learn(batches, state.parameters, 1, state.points)
-            assert again.evidence >= state.evidence - 0.01 * total
-
-    @pytest.mark.thorough
-    def test_a_step_that_loses_is_halved(self, transcripts):
-        """Levels that overshoot eightfold lose at first, and still gain in the end."""
-        batches, start = self.start(transcripts)
-        tried = [state_at(batches, start, None)]
-
-        def far(state):
-            new = improved(batches.problem, state.parameters, state.total)
-            level = state.parameters.prior.level
-            return new._replace(prior=new.prior._replace(level=level + 8 * (new.prior.level - level)))
-
-        def reach(parameters, state):
-            tried.append(state_at(batches, parameters, state.points))
-            return tried[-1]
-
-        best = keep_better(tried[0], far, reach, 5).evidence
-        values = [state.evidence for state in tried]
-        assert min(values[1:]) < values[0] < best == max(values)
-
-
 def test_shares_of_modes():
     """By evidence; an ascent that ended where an earlier one did, or nowhere, does not count."""
     evidence = np.log(
@@ -277,51 +239,6 @@ def test_shares_of_modes():
     np.testing.assert_allclose(modes_of.mixture(share, parts)[:, 0], share[0])
 
 
-class TestModesThatNobodyNeeds:
-    """They are dropped before they are settled."""
-
-    def mode(self, p, evidence, gain=0.0):
-        point = Point(np.reshape(p, (2, 1, 1)), np.zeros((2, 1)))
-        return modes_of.Mode(None, point, np.array(evidence), np.full(2, gain))
-
-    @pytest.mark.parametrize(
-        ("p", "evidence", "gain", "kept"),
-        [
-            ([0.1, -0.1], [0.0, 0.0], 0.0, False),  # back at the start
-            ([0.1, 1.0], [0.0, -21.0], 0.0, False),  # back, or far behind
-            ([0.1, 1.0], [0.0, -19.0], 0.0, True),
-            ([0.1, 1.0], [0.0, -21.0], 1.0, True),  # better effects may make up for it
-            ([0.1, 1.0], [0.0, np.nan], 0.0, True),
-        ],
-    )
-    def test_rule(self, p, evidence, gain, kept):
-        start, other = self.mode([0.0, 0.0], [0.0, 0.0]), self.mode(p, evidence, gain)
-        assert len(modes_of.needed([start, other], np.ones((2, 1, 1)), by_draws=False)) == 1 + kept
-
-    def test_evidence_by_draws_drops_nothing(self):
-        modes = [self.mode(p, [e, e]) for p, e in (([0.0, 0.0], 0.0), ([1.0, 1.0], -99.0))]
-        assert modes_of.needed(modes, np.ones((2, 1, 1)), by_draws=True) == modes
-
-    @pytest.mark.thorough
-    def test_answers_are_those_of_all(self, transcripts):
-        view = noisy(transcripts["semi-als", "observed-only"].view("server"), 0.1)
-        batches, start = prepared(view, 9)
-        state, left = learn(batches, start, 2), []
-
-        def few(*args):
-            left.append(modes_of.needed(*args))
-            return left[-1]
-
-        some, everything = (
-            modes_of.read(batches, state.parameters, 0, state.points[0], 8, keep)
-            for keep in (few, lambda modes, *_: modes)
-        )
-        assert len(left[-1]) < 3
-        for part, whole in zip(some.answers, everything.answers, strict=True):
-            np.testing.assert_allclose(part, whole, atol=1e-6)
-        np.testing.assert_allclose(some.evidence, everything.evidence, atol=1e-6)
-
-
 def test_gain_of_effects():
     """Of a quadratic: half the squared slope over the curvature, of the effects that are open."""
     model = Model(True, (0,), (1.0, 2.0, 3.0), (False,) * 3, (), ())
@@ -329,41 +246,6 @@ def test_gain_of_effects():
     table = np.array([[[9.0, 9.0, 9.0], [2.0, 4.0, 1.0], [0.0, 1.0, 0.0]]])
     gain = effect_gain(model, np.array([[9.0, 0.5, 0.0]]), table, np.array([1.0, 0.5, 1.0]))
     assert gain == pytest.approx(0.5 * (2 - 0.5 / 0.5) ** 2 / (4 - 1 + 1 / 0.5))  # every item is rated
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("scale", [0.1, 0.3])
-def test_reaches_the_decoder_that_is_told_p(transcripts, scale):
-    """The share of the told decoder's accuracy, as a fixed run; the bar is far below what is measured."""
-    transcript = transcripts["semi-als", "observed-only"]
-    view = noisy(transcript.view("server"), scale)
-    found = make_attack("likelihood").attack(view, 0)
-    truth = read_truth(truth_path(transcript.path))
-    rows = {row.metric: row.summary for row in score(found, view.manifest, truth)}
-    assert rows["rating_accuracy"].value >= 0.97 * told(transcript, view)
-    assert rows["rating_accuracy"].value > rows["rating_accuracy"].baseline + 0.05
-
-
-@pytest.mark.thorough
-def test_each_question_has_its_answer(transcripts):
-    """include-unrated at a noise where most rated items look unrated: the ratings if they are rated are still
-    known better than the best guess, and how likely an item is rated ranks no worse than the answer did."""
-    transcript = transcripts["semi-als", "include-unrated"]
-    view = noisy(transcript.view("server"), 1.0)
-    truth = read_truth(truth_path(transcript.path))
-    found = make_attack("likelihood").attack(view, 0)
-    names = dict.fromkeys(("rated_probability", "rating_if_rated", "median_if_rated"))
-    bare = replace(found, blocks=tuple(replace(block, **names) for block in found.blocks))
-    now, before = (
-        {row.metric: row.summary for row in score(part, view.manifest, truth)} for part in (found, bare)
-    )
-    assert now["rating_accuracy"] == before["rating_accuracy"]
-    exact = now["rated_rating_accuracy"]
-    assert exact.ci_low > exact.baseline
-    assert exact.value > before["rated_rating_accuracy"].value + 0.1
-    assert now["rating_mae"].value < before["rating_mae"].value - 0.1
-    for metric in ("rated_set_auc", "rated_set_f1", "tpr_at_fpr_0.1pct"):
-        assert now[metric].value > before[metric].value - 0.01, metric
 
 
 @pytest.mark.thorough
@@ -423,41 +305,6 @@ def test_pure_noise_is_recognised(transcripts, scenario, rounds, options):
         if not row.metric.startswith(("rated_set", "tpr")):
             assert row.summary.verdict == "NO EVIDENCE", row
             assert row.summary.advantage_low <= 0 <= row.summary.advantage_high
-
-
-def without(view, *names):
-    """The view of an adversary to whom some constants are unknown."""
-    known = {k: v for k, v in view.manifest.hyperparameters.items() if k not in names}
-    return replace(view, manifest=view.manifest.model_copy(update={"hyperparameters": known}))
-
-
-@pytest.mark.parametrize(
-    ("scenario", "name", "factor"),
-    [
-        (("semi-als", "observed-only"), "lambda_factors", 1.5),
-        (("semi-als", "include-unrated"), "alpha", 1.5),
-        (("sgd", "observed-only"), "client_learning_rate", 2.0),
-    ],
-)
-@pytest.mark.thorough
-def test_estimates_a_constant_that_is_not_published(transcripts, scenario, name, factor):
-    view = noisy(transcripts[scenario].view("server"), 0.05)
-    true = view.manifest.hyperparameters[name]
-    found = make_attack("likelihood").attack(without(view, name), 0)
-    constant = found.options["estimated_constants"][name]
-    assert constant["determined"]
-    assert true / factor < constant["value"] < true * factor
-    assert constant["low"] <= constant["value"] <= constant["high"]
-
-
-@pytest.mark.thorough
-def test_says_that_a_constant_is_not_determined(transcripts):
-    """Nothing tells alpha from pure noise."""
-    view = noisy(transcripts["semi-als", "include-unrated"].view("server"), 0.5, only_noise=True)
-    found = make_attack("likelihood").attack(without(view, "alpha"), 0)
-    assert not found.options["estimated_constants"]["alpha"]["determined"]
-    assert set(found.abstained) == set(view.users.tolist())
-    assert "alpha" in next(iter(found.abstained.values()))
 
 
 def test_known_scale_ignores_what_is_not_a_number(transcripts):
@@ -541,6 +388,165 @@ def test_rows_clipped_to_far_below_their_length_are_not_answered(tmp_path):
     assert not told[1000.0].abstained
 
 
+@pytest.mark.usefixtures("optimised")
+class TestLearning:
+    def start(self, transcripts):
+        view = noisy(transcripts["semi-als", "observed-only"].view("server"), 0.3)
+        return prepared(view.select(view.users[:20]), 6)
+
+    @pytest.mark.thorough
+    def test_only_better_states_are_kept(self, transcripts):
+        """More passes never end with less evidence, and the evidence belongs to the state."""
+        batches, start = self.start(transcripts)
+        states = [learn(batches, start, passes) for passes in (1, 2, 4)]
+        values = [state.evidence for state in states]
+        assert values[0] < values[1] <= values[2]
+        for state in states:
+            total = float(np.sum(state.total.evidence))
+            again = learn(batches, state.parameters, 1, state.points)
+            assert again.evidence >= state.evidence - 0.01 * total
+
+    @pytest.mark.thorough
+    def test_a_step_that_loses_is_halved(self, transcripts):
+        """Levels that overshoot eightfold lose at first, and still gain in the end."""
+        batches, start = self.start(transcripts)
+        tried = [state_at(batches, start, None)]
+
+        def far(state):
+            new = improved(batches.problem, state.parameters, state.total)
+            level = state.parameters.prior.level
+            return new._replace(prior=new.prior._replace(level=level + 8 * (new.prior.level - level)))
+
+        def reach(parameters, state):
+            tried.append(state_at(batches, parameters, state.points))
+            return tried[-1]
+
+        best = keep_better(tried[0], far, reach, 5).evidence
+        values = [state.evidence for state in tried]
+        assert min(values[1:]) < values[0] < best == max(values)
+
+
+class TestModesThatNobodyNeeds:
+    """They are dropped before they are settled."""
+
+    def mode(self, p, evidence, gain=0.0):
+        point = Point(np.reshape(p, (2, 1, 1)), np.zeros((2, 1)))
+        return modes_of.Mode(None, point, np.array(evidence), np.full(2, gain))
+
+    @pytest.mark.parametrize(
+        ("p", "evidence", "gain", "kept"),
+        [
+            ([0.1, -0.1], [0.0, 0.0], 0.0, False),  # back at the start
+            ([0.1, 1.0], [0.0, -21.0], 0.0, False),  # back, or far behind
+            ([0.1, 1.0], [0.0, -19.0], 0.0, True),
+            ([0.1, 1.0], [0.0, -21.0], 1.0, True),  # better effects may make up for it
+            ([0.1, 1.0], [0.0, np.nan], 0.0, True),
+        ],
+    )
+    def test_rule(self, p, evidence, gain, kept):
+        start, other = self.mode([0.0, 0.0], [0.0, 0.0]), self.mode(p, evidence, gain)
+        assert len(modes_of.needed([start, other], np.ones((2, 1, 1)), by_draws=False)) == 1 + kept
+
+    def test_evidence_by_draws_drops_nothing(self):
+        modes = [self.mode(p, [e, e]) for p, e in (([0.0, 0.0], 0.0), ([1.0, 1.0], -99.0))]
+        assert modes_of.needed(modes, np.ones((2, 1, 1)), by_draws=True) == modes
+
+    @pytest.mark.thorough
+    @pytest.mark.usefixtures("optimised")
+    def test_answers_are_those_of_all(self, transcripts):
+        view = noisy(transcripts["semi-als", "observed-only"].view("server"), 0.1)
+        batches, start = prepared(view, 9)
+        state, left = learn(batches, start, 2), []
+
+        def few(*args):
+            left.append(modes_of.needed(*args))
+            return left[-1]
+
+        some, everything = (
+            modes_of.read(batches, state.parameters, 0, state.points[0], 8, keep)
+            for keep in (few, lambda modes, *_: modes)
+        )
+        assert len(left[-1]) < 3
+        for part, whole in zip(some.answers, everything.answers, strict=True):
+            np.testing.assert_allclose(part, whole, atol=1e-6)
+        np.testing.assert_allclose(some.evidence, everything.evidence, atol=1e-6)
+
+
+@pytest.mark.usefixtures("optimised")
+@pytest.mark.thorough
+@pytest.mark.parametrize("scale", [0.1, 0.3])
+def test_reaches_the_decoder_that_is_told_p(transcripts, scale):
+    """The share of the told decoder's accuracy, as a fixed run; the bar is far below what is measured."""
+    transcript = transcripts["semi-als", "observed-only"]
+    view = noisy(transcript.view("server"), scale)
+    found = make_attack("likelihood").attack(view, 0)
+    truth = read_truth(truth_path(transcript.path))
+    rows = {row.metric: row.summary for row in score(found, view.manifest, truth)}
+    assert rows["rating_accuracy"].value >= 0.97 * told(transcript, view)
+    assert rows["rating_accuracy"].value > rows["rating_accuracy"].baseline + 0.05
+
+
+@pytest.mark.usefixtures("optimised")
+@pytest.mark.thorough
+def test_each_question_has_its_answer(transcripts):
+    """include-unrated at a noise where most rated items look unrated: the ratings if they are rated are still
+    known better than the best guess, and how likely an item is rated ranks no worse than the answer did."""
+    transcript = transcripts["semi-als", "include-unrated"]
+    view = noisy(transcript.view("server"), 1.0)
+    truth = read_truth(truth_path(transcript.path))
+    found = make_attack("likelihood").attack(view, 0)
+    names = dict.fromkeys(("rated_probability", "rating_if_rated", "median_if_rated"))
+    bare = replace(found, blocks=tuple(replace(block, **names) for block in found.blocks))
+    now, before = (
+        {row.metric: row.summary for row in score(part, view.manifest, truth)} for part in (found, bare)
+    )
+    assert now["rating_accuracy"] == before["rating_accuracy"]
+    exact = now["rated_rating_accuracy"]
+    assert exact.ci_low > exact.baseline
+    assert exact.value > before["rated_rating_accuracy"].value + 0.1
+    assert now["rating_mae"].value < before["rating_mae"].value - 0.1
+    for metric in ("rated_set_auc", "rated_set_f1", "tpr_at_fpr_0.1pct"):
+        assert now[metric].value > before[metric].value - 0.01, metric
+
+
+def without(view, *names):
+    """The view of an adversary to whom some constants are unknown."""
+    known = {k: v for k, v in view.manifest.hyperparameters.items() if k not in names}
+    return replace(view, manifest=view.manifest.model_copy(update={"hyperparameters": known}))
+
+
+@pytest.mark.usefixtures("optimised")
+@pytest.mark.parametrize(
+    ("scenario", "name", "factor"),
+    [
+        (("semi-als", "observed-only"), "lambda_factors", 1.5),
+        (("semi-als", "include-unrated"), "alpha", 1.5),
+        (("sgd", "observed-only"), "client_learning_rate", 2.0),
+    ],
+)
+@pytest.mark.thorough
+def test_estimates_a_constant_that_is_not_published(transcripts, scenario, name, factor):
+    view = noisy(transcripts[scenario].view("server"), 0.05)
+    true = view.manifest.hyperparameters[name]
+    found = make_attack("likelihood").attack(without(view, name), 0)
+    constant = found.options["estimated_constants"][name]
+    assert constant["determined"]
+    assert true / factor < constant["value"] < true * factor
+    assert constant["low"] <= constant["value"] <= constant["high"]
+
+
+@pytest.mark.usefixtures("optimised")
+@pytest.mark.thorough
+def test_says_that_a_constant_is_not_determined(transcripts):
+    """Nothing tells alpha from pure noise."""
+    view = noisy(transcripts["semi-als", "include-unrated"].view("server"), 0.5, only_noise=True)
+    found = make_attack("likelihood").attack(without(view, "alpha"), 0)
+    assert not found.options["estimated_constants"]["alpha"]["determined"]
+    assert set(found.abstained) == set(view.users.tolist())
+    assert "alpha" in next(iter(found.abstained.values()))
+
+
+@pytest.mark.usefixtures("optimised")
 @pytest.mark.thorough
 def test_noise_that_is_declared_too_large_hides_no_wrong_step(tmp_path):
     """A fifth of the declared noise, four times the step: of 153 sure answers 99 were wrong."""
