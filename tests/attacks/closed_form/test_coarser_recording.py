@@ -11,9 +11,9 @@ from tests.attacks.closed_form.orders.test_hidden_orders import score
 HALVES = np.arange(1, 11) / 2
 
 
-def recorded(path, weighs, n_whole, rng, own_rates=False):
-    """Three steps over all ratings on copies that move; some rate in whole stars, twelve in halves."""
-    n, items = n_whole + 12, 80
+def recorded(path, weighs, n_whole, rng, own_rates=False, n_half=9):
+    """Three steps over all ratings on copies that move; some rate in whole stars, others in halves."""
+    n, items = n_whole + n_half, 80
     v, table = rng.normal(0, 0.4, (items, 6)), np.zeros((n, items))
     with fl.Recorder(path, rating_levels=HALVES) as recorder:
         recorder.broadcast(0, v)
@@ -34,7 +34,7 @@ def recorded(path, weighs, n_whole, rng, own_rates=False):
     "weighs", [lambda n: 1.0, lambda n: n / 100.0, lambda n: -1.0], ids=["mean", "by number", "opposite"]
 )
 def test_whole_stars_are_read_beside_halves(tmp_path, weighs):
-    table = recorded(tmp_path / "t", weighs, 8, np.random.default_rng(0))
+    table = recorded(tmp_path / "t", weighs, 6, np.random.default_rng(0))
     answers, right = score(fl.attack(tmp_path / "t", "undeclared"), table)
     assert right == answers
     assert answers > 0.95 * (table > 0).sum()
@@ -43,7 +43,7 @@ def test_whole_stars_are_read_beside_halves(tmp_path, weighs):
 @pytest.mark.thorough
 def test_clients_who_share_nothing_tell_nothing_of_others(tmp_path):
     """A rate of its own for each: of who rates in whole stars, half of them is as likely."""
-    table = recorded(tmp_path / "t", lambda n: 1.0, 8, np.random.default_rng(0), own_rates=True)
+    table = recorded(tmp_path / "t", lambda n: 1.0, 8, np.random.default_rng(0), own_rates=True, n_half=12)
     found = fl.attack(tmp_path / "t", "undeclared")
     answers, right = score(found, table)
     assert set(found.abstained) >= set(range(8))

@@ -187,6 +187,8 @@ def dotted(node):
 
 def offences(text):
     """Calls that make a generator, or that draw without being handed one of ours."""
+    if not re.search("|".join(("random|rng", *MAKERS, *DRAWERS)), text):  # and need not be parsed
+        return
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import | ast.ImportFrom):
             names = [alias.name for alias in node.names]

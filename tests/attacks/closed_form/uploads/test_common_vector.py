@@ -10,16 +10,17 @@ from attacks.base import Scope
 from attacks.closed_form.uploads.common_vector import centred_views
 
 STARS = np.arange(1.0, 6.0)
+USERS = 8
 
 
 def recorded(path, rng, *, own=1.0, each=0.0, dtype=np.float64, references=False, rule=None):
     """Clients who add one draw to all of their rows in a round, or one to each."""
-    q, table = rng.normal(0, 0.5, (40, 5)), np.zeros((12, 40))
-    p = rng.normal(0, 0.6, (12, 5))
+    q, table = rng.normal(0, 0.5, (40, 5)), np.zeros((USERS, 40))
+    p = rng.normal(0, 0.6, (USERS, 5))
     with fl.Recorder(path, rating_levels=STARS, rule=rule or {}) as recorder:
         for round_ in range(2):
             recorder.broadcast(round_, q.astype(dtype))
-            for user in range(12):
+            for user in range(USERS):
                 if not round_:
                     items = rng.permutation(40)[: rng.integers(10, 20)]
                     table[user, items] = rng.choice(STARS, items.size, p=[0.1, 0.1, 0.2, 0.3, 0.3])
@@ -50,7 +51,7 @@ def recorded(path, rng, *, own=1.0, each=0.0, dtype=np.float64, references=False
 def test_differences_are_read(tmp_path, kinds):
     table = recorded(tmp_path / "t", np.random.default_rng(1), **kinds)
     found = fl.attack(tmp_path / "t", "undeclared")
-    assert len(found.abstained) <= 2
+    assert len(found.abstained) <= 1
     assert found.scope in (Scope.SIZES, Scope.RATINGS_AND_ATTRIBUTES)
     for block in found.blocks:
         index = np.broadcast_to(block.index, block.value.shape)
@@ -67,7 +68,7 @@ def test_noise_on_each_row_is_no_common_vector(tmp_path):
     recorded(tmp_path / "t", np.random.default_rng(1), each=1e-3)
     path = tmp_path / "t"
     assert not list(centred_views(fl.open_transcript(path).view("server")))
-    assert len(fl.attack(path, "undeclared").abstained) == 12
+    assert len(fl.attack(path, "undeclared").abstained) == USERS
 
 
 def test_rows_without_one_are_left(tmp_path):
