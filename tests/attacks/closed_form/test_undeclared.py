@@ -95,6 +95,7 @@ def test_steps_inside_a_round(tmp_path, table, batch, k):
     assert set(found.abstained) <= {0, 1}
 
 
+@pytest.mark.thorough
 def test_in_single_precision(tmp_path, table):
     path = recorded(
         tmp_path / "t", table, factors(20).astype(np.float32), after_every(1, 20), np.float32,

@@ -86,6 +86,7 @@ def test_with_names_and_ridge_and_steps_inside_the_round(recorded):
     assert values(recorded["named"], "neighbour:0", "peers-lists")["rated_set_auc"][0] > 0.99
 
 
+@pytest.mark.thorough
 def test_a_missed_start(recorded):
     """Senders are linked without their factors, nobody is named, and what is claimed is mostly right."""
     found = values(recorded["anonymous"], "neighbour:0", "peers", [1])

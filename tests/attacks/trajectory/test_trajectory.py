@@ -298,6 +298,7 @@ class TestStretched:
         found = unstretch(community.users, community.items, value, np.full(value.size, deviation), levels)
         assert np.mean(levels[found.posterior.argmax(axis=1)] == community.values) > bar
 
+    @pytest.mark.thorough
     def test_half_stars(self, community):
         levels = np.arange(1, 11) / 2
         rng = np.random.default_rng(0)

@@ -154,6 +154,7 @@ def kill_at(task: str, cell: Cell[str], prepared: object, say) -> list[dict]:
     return [make_row(attack=cell.task, status="ran")]
 
 
+@pytest.mark.thorough  # ten processes
 def test_a_kill_loses_no_finished_cell(tmp_path, capsys):
     """The batch of a, b and c ends at b, twice; a was finished, and d is another batch's."""
     cells = [cell(tmp_path, *words) for words in (("a", "x"), ("b", "x"), ("c", "x"), ("d", "y"))]

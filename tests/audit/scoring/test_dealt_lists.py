@@ -18,7 +18,8 @@ from tests.soak.lists import NULLS, errors
 LISTS = ("rated_set_auc", "rated_set_f1", "tpr_at_fpr_0.1pct")
 
 
-@pytest.mark.parametrize("n_users", [3, pytest.param(6, marks=pytest.mark.thorough)])
+@pytest.mark.thorough  # counts
+@pytest.mark.parametrize("n_users", [3, 6])
 def test_it_keeps_its_level_where_items_depend_on_each_other(n_users):
     """Answers dealt out among items alone would not: they take for evidence how many items go together."""
     n_trials = 500

@@ -8,6 +8,7 @@ import pytest
 from audit.scoring.summary import summarise
 
 
+@pytest.mark.thorough  # counts
 def test_interval_covers():
     """95 % intervals of a mean of 60 clients cover it; 300 runs, failure probability < 1e-4
     if the true rate is 0.93."""
