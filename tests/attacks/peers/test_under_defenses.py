@@ -78,8 +78,8 @@ def test_a_missed_start_claims_nothing_that_is_wrong(tmp_path, defense):
         for place, defense in enumerate(DEFENSES)
         for name, rounds in (("watched", [0, 1]), ("missed", [3, 4]))
         # each defense with two of the victims, and with one where the start was missed
-        if (name == "watched" and ((number + place) % 2 == 0 or defense in ("none", "secure-sum")))
-        or (number + place) % 4 == 1
+        if (number + place) % (2 if name == "watched" else 4) == (name == "missed")
+        or (name == "watched" and defense in ("none", "secure-sum"))
     ],
 )
 def test_every_defense(tmp_path, victim, defense, rounds):
