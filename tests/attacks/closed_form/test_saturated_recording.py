@@ -8,7 +8,7 @@ import pytest
 import factorleak as fl
 from tests.attacks.closed_form.centres.test_centred_recording import HALVES, STARS, answers
 
-USERS, ITEMS, K = 10, 50, 6
+USERS, ITEMS, K = 8, 40, 6
 
 
 def recorded(path, levels, *, predicted=None, dtype=np.float64, zeros=0):
@@ -28,15 +28,23 @@ def recorded(path, levels, *, predicted=None, dtype=np.float64, zeros=0):
     return table
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("levels", [STARS, HALVES], ids=["stars", "halves"])
+@pytest.mark.parametrize(
+    ("levels", "dtype"),
+    [
+        (STARS, np.float32),
+        pytest.param(STARS, np.float64, marks=pytest.mark.thorough),
+        pytest.param(HALVES, np.float32, marks=pytest.mark.thorough),
+    ],
+)
 def test_ratings_are_read_but_the_lowest(tmp_path, levels, dtype):
     table = recorded(tmp_path / "t", levels, dtype=dtype)
     many, right = answers(fl.attack(tmp_path / "t", "undeclared"), table)
     assert right == many >= 0.9 * (table > levels[0]).sum()
 
 
-@pytest.mark.parametrize("predicted", [0.0, 3.0, 12.0])
+@pytest.mark.parametrize(
+    "predicted", [0.0, *(pytest.param(one, marks=pytest.mark.thorough) for one in (3.0, 12.0))]
+)
 def test_another_number_is_not_taken_for_it(tmp_path, predicted):
     """Ratings themselves, whose rows of zeros are of other items; errors of both signs; and far away."""
     table = recorded(tmp_path / "t", STARS, predicted=predicted, zeros=5)

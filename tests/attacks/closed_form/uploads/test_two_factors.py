@@ -41,7 +41,10 @@ def test_few_and_many_rows_are_left_open():
     assert (successors(rows, factors, valid) == -1).all()
 
 
-@pytest.mark.parametrize(("seen", "dtype"), [(False, np.float64), (True, np.float64), (True, np.float32)])
+@pytest.mark.parametrize(
+    ("seen", "dtype"),
+    [(False, np.float64), pytest.param(True, np.float64, marks=pytest.mark.thorough), (True, np.float32)],
+)
 def test_ratings_of_two_factors_are_read(tmp_path, seen, dtype):
     """Each step turns the factor by a good part of itself."""
     rng = np.random.default_rng(4)
