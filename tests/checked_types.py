@@ -4,7 +4,7 @@ A function whose annotations name an array is wrapped by ``jaxtyping.jaxtyped``,
 call to each other. That costs many times a plain check, so all others are checked by beartype alone, and a
 function is checked once for all calls of the same types, shapes and dtypes; wrapping them all
 (``--jaxtyping-packages``) took half of the time of tests that compile nothing. Of a function that is called
-often a call in 256 is looked at, for telling what calls have in common costs as much as they do.
+often a call in 1,024 is looked at, for telling what calls have in common costs as much as they do.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BYTECODE = ".checked-1.pyc"  # raise the number when the decorated source change
 CLOSURES = (
     2  # functions of one definition inside a function that are checked; wrapping takes longer than a call
 )
-OFTEN, EVERY = 24, 256  # calls of a function that are all looked at; after them every so many
+OFTEN, EVERY = 8, 1024  # calls of a function that are all looked at; after them every so many
 _made = Counter[Any]()
 
 
