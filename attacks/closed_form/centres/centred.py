@@ -28,6 +28,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from attacks.closed_form.chains.chain_readings import LEAST, TELLING
+from attacks.closed_form.chains.moving_bias import with_moving_bias
 from attacks.closed_form.fit.affine_grid import EVIDENCE, nearest_numbers
 from attacks.closed_form.fit.credible import EXACT
 from attacks.closed_form.fit.goodness_of_fit import step_of
@@ -120,6 +121,8 @@ def read_centred(rows: Rows, levels: Float[np.ndarray, " levels"], *, linear: bo
         if rows.rows.shape[1] <= LONGEST and not best.told.all():
             ideas.append(several_steps(rows))
             best = _where(best, _on_steps(ideas[-1], rows.precision, levels))
+        for numbers in with_moving_bias(rows) if not best.told.all() else ():
+            best = _where(best, _on_steps(numbers, rows.precision, levels))
         if not best.told.all():
             clean, pull = without_pull(rows.rows, rows.factors, rows.item)
             numbers = one_step(rows._replace(rows=clean))

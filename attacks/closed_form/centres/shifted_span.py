@@ -19,8 +19,8 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float, Int
 
-from attacks.closed_form.centres.moving_bias import read_shifted_chain
 from attacks.closed_form.centres.shifted import Shifted, one_sided, read_shifted
+from attacks.closed_form.centres.shifted_chain import read_shifted_chain
 from attacks.closed_form.fit.goodness_of_fit import step_of
 from attacks.closed_form.numbers.integer_relation import (
     COARSEST,

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from attacks.closed_form.centres.shifted import Shifted, on_steps
 from attacks.closed_form.chains.chain_readings import batch_sizes, steps_before
 from attacks.closed_form.rows.row_readings import LONGEST, several_steps
 from attacks.closed_form.uploads.fitted_chain import chain_of
@@ -45,30 +44,3 @@ def with_moving_bias(rows: Rows) -> list[Numbers]:
     size = batch_sizes(chain.step)
     means = sums._replace(scalar=sums.scalar * size, whole=several & (size > 1).any(axis=1))
     return [one for one in (sums, means) if one.whole.any()]
-
-
-def read_shifted_chain(rows: Rows, levels: np.ndarray) -> Shifted:
-    """Read clients that step after every rating or minibatch, beside known biases of items.
-
-    Parameters
-    ----------
-    rows : Rows
-    levels : (n_levels,)
-        An ``even`` grid, in stars (``attacks.closed_form.centres.centred``).
-
-    Returns
-    -------
-    Shifted
-        Without biases, errors and factors.
-    """
-    users = len(rows.rows)
-    nan, wide = np.full(users, np.nan), np.full((users, rows.rows.shape[2]), np.nan)
-    told, above = np.zeros(users, bool), np.full(rows.item.shape, -1)
-    distance = np.zeros(users)
-    for numbers in with_moving_bias(rows):
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            found = on_steps(numbers, rows, levels)
-        new = found.told & ~told
-        above[new], distance[new] = found.above[new], found.distance[new]
-        told |= new
-    return Shifted(above, nan, nan, wide, wide, wide[:, :2], np.zeros(users), distance, told)
