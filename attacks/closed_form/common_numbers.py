@@ -145,6 +145,8 @@ def _once_up_to(asked: list[Asked]) -> int:
         return 0
     n_rated = np.concatenate([one.rows.item.sum(axis=1) for one in asked])
     once = np.concatenate([one.found.answered & (one.found.steps == 1) for one in asked])
+    if once.sum() <= MOSTLY * once.size:  # a few who have many may take other steps than the others
+        return 0
     order = np.argsort(-n_rated, kind="stable")
     number = np.arange(1, order.size + 1)
     most = (number >= FEWEST_ALONE) & (np.cumsum(once[order]) > MOSTLY * number)

@@ -59,6 +59,8 @@ def read_rounds(
         Clients' own factors come with what is read of a round, NaN where they are not told.
     """
     rounds = [_best(manifest, one, learned, max_misfit) for one in uploads]
+    if not rounds:
+        return rounds
     for reading in (_with_carried, _with_weights, _with_hidden_orders):
         rounds = reading(manifest, uploads, rounds, learned, max_misfit)
     return rounds

@@ -3,28 +3,26 @@
 A program that clips predictions to the grid and starts from small factors predicts the lowest level l of all
 items, so that rows are sigma (r - l) u: sizes of rows are 0, 1, 2, ... steps times one number of the client,
 to the last digit, whatever the item. The number is told by sizes with no common divisor that use more than
-half of the grid. That predictions are clipped to l from below, and not to the highest level from above, is
-told by u: products with it have both signs, and none reaches the highest level then.
+half of the grid, as long as l is what is predicted.
 
-Ratings less the highest level make the same rows as their mirror image less the lowest: nobody learns those.
-Rows of ratings themselves, of factors that are next to nothing, have such sizes from 1 on. So it is asked of
-all clients together: nobody has a size beyond the grid less l, and several send rows of zeros, of ratings
-that are l or of items that take no part, which are left open.
+Rows of ratings themselves, of factors that are next to nothing, have such sizes as well, a level lower, and
+rows of zeros of other items; ratings less the highest level have them upside down. What is the same in all
+three is how far the ratings of a client are from each other, and that alone is answered. It is asked of all
+clients together, where nothing else is read: nobody has a size beyond the grid, several have the one that
+spans it, and several send rows of zeros. Those stay open: they are of ratings of l, or take no part.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
 from attacks.closed_form.centres.centred import even
-from attacks.closed_form.common_numbers import Learned
 from attacks.closed_form.fit.goodness_of_fit import step_of
 from attacks.closed_form.rows.row_readings import one_step
-from attacks.closed_form.uploads.answered import Answered, answered_alone, exchanged
+from attacks.closed_form.uploads.answered import Answered, answered_alone
 from attacks.closed_form.uploads.item_rows import BATCH_BYTES, rows_of
 from attacks.closed_form.uploads.moving_factor import PARALLEL
 from victims.transcript.view import View
@@ -34,7 +32,7 @@ ROOM = 0.02  # of a step, that the last digits of rows may take up
 WHOLE, MOSTLY = 0.5, 0.9  # share of a client's rows on its steps, and of the clients whose rows are
 MOST_ROWS = 3000  # of a client that is asked
 ASKED = 20  # clients who say whether the others are worth the time
-FARTHER = 3  # times the grid, up to which sizes are looked for that speak against it
+ANCHORS = 8  # rows of a client whose steps are tried
 
 
 class _Sizes(NamedTuple):
@@ -47,44 +45,42 @@ class _Sizes(NamedTuple):
     misfit: float
 
 
-def with_saturated(found: Sequence[Answered], view: View, learned: Learned) -> list[Answered]:
+def read_saturated(view: View, pull: float) -> Answered | None:
     """Read clients in the first round as ones that predict the lowest level, where together they say so.
 
     Parameters
     ----------
-    found : sequence of Answered
-        What else is said of all clients.
     view : View
-    learned : Learned
-        What clients of the view say together.
+    pull : float
+        Multiple of its factor in every row, as declared.
 
     Returns
     -------
-    list of Answered
-        The same where clients do not say so together.
+    Answered or None
+        Of which distances between a client's ratings are told; None where clients do not say so.
     """
     levels = np.array(view.manifest.rating_levels)
+    reach = levels.size - 1
     biased = any(one.bias is not None and one.bias.any() for one in view.broadcasts.values())
     if view.manifest.weighting == "include-unrated" or biased or not even(levels) or levels.size < FEWEST:
-        return list(found)
-    able, every = _sizes_of(view, learned.pulls[0], levels.size - 1)
+        return None
+    able, every = _sizes_of(view, pull, reach)
     read = {user: one for user, one in every.items() if one.told}
     zeros = sum(one.zeros for one in every.values())
-    if min(len(read), zeros) < FEWEST or len(every) < MOSTLY * able:
-        return list(found)
+    spanning = sum(int(one.steps.max() == reach) for one in every.values())
+    if min(len(read), zeros, spanning) < FEWEST or len(every) < MOSTLY * able:
+        return None
     values = {
         user: (one.items, np.where(one.steps > 0, levels[0] + step_of(levels) * one.steps, np.nan))
         for user, one in read.items()
     }
-    misfit = np.array([read[user].misfit for user in sorted(read)])
-    answers = answered_alone(values, view, misfit)
-    shift = np.zeros(len(values), bool)  # none is open: rows of zeros say which level is predicted
-    return exchanged(found, answers._replace(plain=shift, spanned=shift))
+    return answered_alone(values, view, np.array([read[user].misfit for user in sorted(read)]))
 
 
 def _sizes_of(view: View, pull: float, reach: int) -> tuple[int, dict[int, _Sizes]]:
     """How many have enough rows of one direction, and those of them whose sizes are steps of the grid."""
-    able, out = 0, {}
+    able = 0
+    out: dict[int, _Sizes] = {}
     for batch in view.batches(BATCH_BYTES):
         uploads = next((one for one in batch.rounds if one.round == view.rounds[0]), None)
         if uploads is None or not 0 < uploads.index.shape[-1] <= MOST_ROWS:
@@ -117,13 +113,12 @@ def _read(
     size = size * (1 if np.median(size[rows]) > 0 else -1)
     if size.min() < 0:
         return None
-    far = FARTHER * reach
-    per_step = np.unique(size[rows][:, None] / np.arange(1, far + 1))
+    some = np.sort(size[rows])[:: max(1, np.count_nonzero(rows) // ANCHORS)]
+    per_step = np.unique(some[:, None] / np.arange(1, reach + 1))
     steps = size / per_step[:, None]
     near = np.rint(steps)
-    on = rows & (np.abs(steps - near) <= room) & (near >= 1) & (near <= far)
-    many = on.sum(axis=1)
-    best = int(np.flatnonzero(many == many.max())[-1])  # of the largest step
+    on = rows & (np.abs(steps - near) <= room) & (near >= 1)
+    best = int(np.flatnonzero(on.sum(axis=1) == on.sum(axis=1).max())[-1])  # of the largest step
     on, near = on[best], np.where(on[best], near[best], 0).astype(int)
     if on.sum() < max(FEWEST_ROWS, WHOLE * rows.sum()) or near.max() > reach:
         return None

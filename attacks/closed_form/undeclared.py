@@ -88,7 +88,7 @@ from attacks.closed_form.lists.handed_out import unless_handed_out
 from attacks.closed_form.read_rounds import read_rounds
 from attacks.closed_form.round_answers import DIAGNOSTICS, NO_NUMBERS, by_best_round, off_the_grid
 from attacks.closed_form.rows.unrated_rows import obstacle_with_unrated
-from attacks.closed_form.saturated_recording import with_saturated
+from attacks.closed_form.saturated_recording import read_saturated
 from attacks.closed_form.uneven_recording import with_uneven
 from attacks.closed_form.uploads.answered import Answered
 from attacks.closed_form.uploads.common_vector import NO_COMMON_VECTOR, centred_views
@@ -174,8 +174,12 @@ class Undeclared:
             new = self._on_a_grid(instead, key, options, silent)
             # ratings without the number that is told would be those of another program
             if new.scope == Scope.SIZES and 2 * len(new.abstained) < instead.users.size:
-                return new
-        return found
+                return new  # of all clients
+        saturated = read_saturated(view, pulls_of(view)[0])
+        if saturated is None or 2 * saturated.block.users.size < view.users.size:
+            return found
+        nobody = _nothing_read(self.name, view, options)
+        return _with_sizes(nobody, saturated)
 
     def _on_a_grid(self, view: View, key: int, options: dict[str, Any], progress: Progress) -> Reconstruction:
         """Read all clients; those who are left open as ones who rate in larger steps, if that tells."""
@@ -210,7 +214,7 @@ class Undeclared:
                 scope = Scope.RATINGS_AND_ATTRIBUTES
         else:
             found, sent, off = self._by_rounds(view, learned, progress)
-            found = with_saturated(with_uneven(found, view, learned), view, learned)
+            found = with_uneven(found, view, learned)
         told, plain, doubted = _put_together(self.name, view, found, options, scope)
         told = unless_drawn_anew(told, sent, view)
         spanned = _of_all(found, "spanned")
@@ -311,6 +315,20 @@ def _unsized(found: Reconstruction) -> Reconstruction:
         return found
     everybody = np.ones(found.users.size, bool)
     return silent_about(replace(found, scope=Scope.RATINGS_AND_ATTRIBUTES), everybody, MIRRORED)
+
+
+def _with_sizes(nobody: Reconstruction, told: Answered) -> Reconstruction:
+    """Distances between the ratings of some clients, where nobody is answered."""
+    users = told.block.users
+    at = np.searchsorted(nobody.users, users)
+    diagnostics = {name: column.copy() for name, column in nobody.diagnostics.items()}
+    for name, column in zip(DIAGNOSTICS, told.diagnostics.T, strict=True):
+        diagnostics[name][at] = column
+    diagnostics["upright"][at] = np.nan
+    reasons = {user: why for user, why in nobody.abstained.items() if user not in set(users.tolist())}
+    return replace(
+        nobody, blocks=(told.block,), abstained=reasons, diagnostics=diagnostics, scope=Scope.SIZES
+    )
 
 
 def _n_answered(found: Sequence[Answered]) -> int:

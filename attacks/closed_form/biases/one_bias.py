@@ -1,4 +1,4 @@
-"""A mean of all ratings that is broadcast as the bias of every item, beside biases that clients keep.
+"""A mean of all ratings that is broadcast in each round as the bias of every item, beside biases of clients.
 
 Programs after Koren predict mu + b_u + p . q_j. With mu as the bias of every item and b_u untold,
 ``attacks.closed_form.centres.shifted`` has no biases that differ, and what it says of mirror images does not

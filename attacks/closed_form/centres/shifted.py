@@ -99,8 +99,8 @@ def read_shifted(
         if best.told.all() or not rows.rows.shape[1] or not pulled:
             return best
         clean, pull = without_pull(rows.rows, rows.factors, rows.item)
-        pulled = rows._replace(rows=clean)
-        second = on_steps(one_step(pulled)._replace(pull=pull), pulled, levels, known)
+        freed = rows._replace(rows=clean)
+        second = on_steps(one_step(freed)._replace(pull=pull), freed, levels, known)
     return Shifted(
         *(
             np.where(best.told.reshape(-1, *[1] * (first.ndim - 1)), first, other)

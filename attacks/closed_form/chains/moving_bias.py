@@ -18,7 +18,7 @@ from attacks.closed_form.rows.row_readings import LONGEST, several_steps
 from attacks.closed_form.uploads.fitted_chain import chain_of
 from attacks.closed_form.uploads.readings import Numbers, Rows
 
-UNSHRUNK = 1e-6  # from 1, by which a shrink may differ
+UNSHRUNK = 1e-6  # from 1, by which what multiplies the factor, and the bias with it, may differ
 
 
 def with_moving_bias(rows: Rows) -> list[Numbers]:

@@ -54,10 +54,10 @@ def chain_of(rows: Rows) -> Chain:
     """
     chain = follow(rows.rows, rows.factors, rows.item, rows.precision)
     there = rows.item & (rows.rows != 0).any(axis=2)
-    if rows.rows.shape[2] == 2 and rows.sequence is not None:
-        here = np.flatnonzero(~chain.whole)
-        some = some_of(rows, here)
-        seen = follow(some.rows, some.factors, some.item, some.precision, some.sequence)
+    here = np.flatnonzero(~chain.whole)
+    if rows.rows.shape[2] == 2 and rows.sequence is not None and here.size:
+        asked = some_of(rows, here)
+        seen = follow(asked.rows, asked.factors, asked.item, asked.precision, asked.sequence)
         chain = _with(chain, seen, here, seen.whole)
     for in_order in (_as_sent, _by_direction):
         open_ = np.flatnonzero(~chain.whole & (there.sum(axis=1) >= FEWEST))

@@ -36,7 +36,10 @@ from attacks.closed_form.uploads.two_factors import successors_in_a_plane
 PARALLEL = 64.0  # times the last digit of a row: sines below it are no angle
 NEAREST = 4  # batches whose distance from the plane is computed to the last digit
 CLEARLY = 1e-4  # of the second nearest's distance from the plane, which the nearest must be below
-FEWEST, MOSTLY = 3, 0.75  # lengths that are tested, and the share of them that has to agree
+FEWEST, MOSTLY = (
+    4,
+    0.75,
+)  # lengths that agree, the one in the middle with itself, and the share of all that has to
 
 
 class Chain(NamedTuple):
@@ -113,7 +116,8 @@ def follow(
     precision : float
         Relative size of the last digit of ``rows`` (``numpy.finfo(dtype).eps``).
     sequence : (users, rows) int, optional
-        The order in which a client sent its rows, which lengths have to confirm; else it is found.
+        The order in which a client sent its rows, which lengths of six steps or more have to confirm; else it
+        is found.
     shrink : float, optional
         1 - 2 gamma lambda of the client's step; None takes what the chain tells, 1 where it has one link.
     clearly : float
@@ -128,16 +132,15 @@ def follow(
     Paper 001 (arXiv:1906.05108), Eq. (2) and Algorithm 1; the plane is ours.
     """
     batches = grouped(rows, factors, valid, precision)
+    if sequence is None and rows.shape[2] > 2:
+        return _read_off(batches, factors, _successors(batches, precision, clearly), shrink)[0]
     if sequence is None:
-        plane = rows.shape[2] > 2
-        after = (
-            _successors(batches, precision, clearly)
-            if plane
-            else successors_in_a_plane(batches.direction, batches.pull, batches.head, precision)
-        )
-        return _read_off(batches, factors, after, shrink)[0]
-    chain, ratio = _read_off(batches, factors, _in_sequence(batches, sequence), shrink)
-    return chain._replace(whole=chain.whole & _one_shrink(ratio, chain.shrink, precision))
+        after = successors_in_a_plane(batches.direction, batches.pull, batches.head, precision)
+    else:
+        after = _in_sequence(batches, sequence)
+    chain, ratio = _read_off(batches, factors, after, shrink)
+    parallel = chain.n_steps <= 1 if sequence is None else np.zeros(len(rows), bool)
+    return chain._replace(whole=chain.whole & (parallel | _one_shrink(ratio, chain.shrink, precision)))
 
 
 def grouped(rows: np.ndarray, factors: np.ndarray, valid: np.ndarray, precision: float) -> Batches:
@@ -223,7 +226,7 @@ def _one_shrink(ratio: np.ndarray, shrink: np.ndarray, precision: float) -> Bool
     """Whether lengths are those of steps in this order."""
     known = np.isfinite(ratio)
     same = known & (np.abs(ratio / shrink[:, None] - 1) <= max(precision, np.finfo(float).eps) ** (1 / 2))
-    return (same.sum(axis=1) > FEWEST) & (same.sum(axis=1) >= MOSTLY * known.sum(axis=1))
+    return (same.sum(axis=1) >= FEWEST) & (same.sum(axis=1) >= MOSTLY * known.sum(axis=1))
 
 
 def _read_off(

@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-FEWEST, MOST = 6, 96  # batches of a client
+FEWEST, MOST = 6, 64  # batches of a client: triples are their number cubed
 ASKED = 8  # clients that say whether the others are worth the time
 DIGITS = 32.0  # last digits of a sine, that it may be off
 LOOSELY = 8.0  # times as far off, that a triple may be where the others tell their quotient

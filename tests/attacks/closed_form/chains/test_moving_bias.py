@@ -52,5 +52,6 @@ def test_a_bias_that_shrinks_is_not_read_so(tmp_path):
     table = recorded(tmp_path / "t", item_biases=1, shrink=0.98, levels=STARS)
     found = fl.attack(tmp_path / "t", "undeclared")
     assert found.scope == Scope.RATINGS_AND_ATTRIBUTES
+    assert not found.abstained
     for user, _, items, value, _ in found.rows():
         np.testing.assert_allclose(value, table[user, items], atol=0.25)
