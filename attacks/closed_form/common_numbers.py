@@ -66,8 +66,6 @@ class Learned(NamedTuple):
         Whether most clients send rows of unrated items, as zeros, among those of rated ones.
     by_declared : bool
         Whether ``scale`` is the declared one.
-    once : int
-        Ratings, up to which a client goes over its own once: most of those with as many or more do.
     """
 
     shown: bool
@@ -80,7 +78,6 @@ class Learned(NamedTuple):
     bound: float = NONE
     with_zeros: bool = False
     by_declared: bool = False
-    once: int = 0
 
 
 class Offset(NamedTuple):
@@ -135,22 +132,7 @@ def learned_of(view: View, max_misfit: float) -> Learned:
         bound=bound,
         with_zeros=zeros,
         by_declared=by_declared,
-        once=_once_up_to(asked),
     )
-
-
-def _once_up_to(asked: list[Asked]) -> int:
-    """The most ratings that ``FEWEST_ALONE`` clients have, or more, most of whom are read as one step."""
-    if not asked:
-        return 0
-    n_rated = np.concatenate([one.rows.item.sum(axis=1) for one in asked])
-    once = np.concatenate([one.found.answered & (one.found.steps == 1) for one in asked])
-    if once.sum() <= MOSTLY * once.size:  # a few who have many may take other steps than the others
-        return 0
-    order = np.argsort(-n_rated, kind="stable")
-    number = np.arange(1, order.size + 1)
-    most = (number >= FEWEST_ALONE) & (np.cumsum(once[order]) > MOSTLY * number)
-    return int(n_rated[order][most].max(initial=0))
 
 
 def declared_scale(manifest: Manifest) -> Scale | None:

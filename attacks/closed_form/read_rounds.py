@@ -59,8 +59,6 @@ def read_rounds(
         Clients' own factors come with what is read of a round, NaN where they are not told.
     """
     rounds = [_best(manifest, one, learned, max_misfit) for one in uploads]
-    if not rounds:
-        return rounds
     for reading in (_with_carried, _with_weights, _with_hidden_orders):
         rounds = reading(manifest, uploads, rounds, learned, max_misfit)
     return rounds
@@ -148,10 +146,7 @@ def _with_hidden_orders(
     max_misfit: float,
 ) -> list[Round]:
     """Read who was read in no round, as ones that went several times through their ratings."""
-    rest = ~np.any([part.answered for part, _ in rounds], axis=0)
-    # who has no more ratings than clients that went over theirs once did so as well
-    most = np.max([np.broadcast_to(one.valid.sum(axis=1), rest.shape) for one in uploads], axis=0)
-    here = np.flatnonzero(rest & (most > learned.once))
+    here = np.flatnonzero(~np.any([part.answered for part, _ in rounds], axis=0))
     asked = [number for number, one in enumerate(uploads) if one.index.shape[-1]]
     if manifest.weighting == "include-unrated" or not here.size:
         return rounds

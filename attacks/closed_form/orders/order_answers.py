@@ -26,6 +26,7 @@ SURE = 1e4  # times less likely, that the next level must be
 TAIL, OFF = 4.0, 0.02  # times the usual distance, and the share of the rows that may be farther off
 LIKE_LARGEST, PILED = 0.93, 0.1  # of the largest error, and the share of the rows that are as large
 ALIKE = 10.0  # times as far off the grid as half of the clients: they take the same steps
+LEAST = 0.1  # share of a client's ratings that is sure, below which something else may move its rows
 HARMLESS = 0.1  # of a step, that any row may be away from the grid
 UNEVEN = 0.5  # share of clients with a smaller minibatch, if any: all of pairs with an odd number of ratings
 RISK = 1e-3  # that a rating is wrong by such a minibatch
@@ -97,7 +98,7 @@ def answers_of(
     out = {}
     for (user, one), risk, far in zip(told.items(), _risks(every, doubtful), _farther(every), strict=True):
         sure = one.sure & (one.next_ | (risk < RISK)) & _unclipped(one, bound, largest, levels)
-        if sure.any() and not one.odd and not far:
+        if sure.any() and sure.mean() >= LEAST and not one.odd and not far:
             out[user] = np.where(sure, one.named, np.nan)
     return out
 

@@ -9,8 +9,6 @@ import pytest
 
 import factorleak as fl
 from attacks.base import Scope
-from attacks.closed_form import read_rounds
-from attacks.closed_form.uploads.readings import nothing
 from audit.scoring.differences import DIFFERENCES
 
 STARS = np.arange(1.0, 6.0)
@@ -298,24 +296,3 @@ def test_a_declared_mean_over_minibatches_divides_by_their_size(tmp_path):
     for user, _, index, value, _ in found.rows():
         np.testing.assert_allclose(value, table[user, index], atol=1e-6)
     assert not found.abstained
-
-
-def test_who_has_no_more_ratings_than_clients_of_one_step_takes_no_several(tmp_path, monkeypatch):
-    """Rounded rows of one client had been near the grid as those of several passes: a rating was wrong."""
-    asked: list[int] = []
-
-    def take_down(rows, _manifest):
-        asked.extend(rows[0].item.sum(axis=1).tolist())
-        return [nothing(one.item.shape) for one in rows]
-
-    monkeypatch.setattr(read_rounds, "read_hidden_orders", take_down)
-    rng = np.random.default_rng(6)
-    q = rng.normal(0, 0.4, (ITEMS, K))
-    with fl.Recorder(tmp_path / "t", rating_levels=STARS) as recorder:
-        recorder.broadcast(0, q)
-        for user, n in enumerate([10, 12, 14, 16, 18, 20, 16, 30]):
-            items, p = rng.choice(ITEMS, n, replace=False), rng.normal(0, 0.4, K)
-            rows = (rng.choice(STARS, n) - q[items] @ p)[:, None] * p
-            recorder.upload(0, user, rows if user < 6 else rng.normal(0, 1, rows.shape), items)
-    assert len(fl.attack(tmp_path / "t", "undeclared").abstained) == 2
-    assert set(asked) == {30}
