@@ -48,7 +48,7 @@ class _Shared(NamedTuple):
 def with_coarser(
     found: Reconstruction,
     view: View,
-    grids: Sequence[Float[np.ndarray, " levels"]],
+    grids: Sequence[Float[np.ndarray, " _levels"]],
     pull: float,
     read: Callable[[View], Reconstruction],
 ) -> Reconstruction:
