@@ -168,6 +168,32 @@ def on_steps(
     )
 
 
+def told_alone(
+    above: Int[np.ndarray, "users rows"],
+    told: Bool[np.ndarray, " users"],
+    distance: Float[np.ndarray, " users"],
+    n_factors: int,
+) -> Shifted:
+    """What is read of clients of whom no bias, error or factor is known.
+
+    Parameters
+    ----------
+    above : (users, rows) int
+    told : (users,) bool
+    distance : (users,)
+        In stars.
+    n_factors : int
+
+    Returns
+    -------
+    Shifted
+    """
+    unknown = np.full(told.size, np.nan)
+    wide = np.full((told.size, n_factors), np.nan)
+    numbers = np.full((told.size, 2), np.nan)
+    return Shifted(above, unknown, unknown, wide, wide, numbers, np.zeros(told.size), distance, told)
+
+
 def _nearest_steps(
     columns: Float[np.ndarray, "users rows 3"],
     offset: Float[np.ndarray, "users rows"],

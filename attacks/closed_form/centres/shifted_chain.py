@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from attacks.closed_form.centres.shifted import Shifted, on_steps
+from attacks.closed_form.centres.shifted import Shifted, on_steps, told_alone
 from attacks.closed_form.chains.moving_bias import with_moving_bias
 from attacks.closed_form.uploads.readings import Rows
 
@@ -28,7 +28,6 @@ def read_shifted_chain(rows: Rows, levels: np.ndarray) -> Shifted:
         Without biases, errors and factors.
     """
     users = len(rows.rows)
-    nan, wide = np.full(users, np.nan), np.full((users, rows.rows.shape[2]), np.nan)
     told, above = np.zeros(users, bool), np.full(rows.item.shape, -1)
     distance = np.zeros(users)
     for numbers in with_moving_bias(rows):
@@ -37,4 +36,4 @@ def read_shifted_chain(rows: Rows, levels: np.ndarray) -> Shifted:
         new = found.told & ~told
         above[new], distance[new] = found.above[new], found.distance[new]
         told |= new
-    return Shifted(above, nan, nan, wide, wide, wide[:, :2], np.zeros(users), distance, told)
+    return told_alone(above, told, distance, rows.rows.shape[2])

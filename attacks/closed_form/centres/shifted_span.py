@@ -19,7 +19,7 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float, Int
 
-from attacks.closed_form.centres.shifted import Shifted, one_sided, read_shifted
+from attacks.closed_form.centres.shifted import Shifted, one_sided, read_shifted, told_alone
 from attacks.closed_form.centres.shifted_chain import read_shifted_chain
 from attacks.closed_form.fit.goodness_of_fit import step_of
 from attacks.closed_form.numbers.integer_relation import (
@@ -87,10 +87,7 @@ def read_shifted_span(rows: Rows, levels: Float[np.ndarray, " levels"]) -> Shift
         own = _steps(sent, known, biases, levels, float(limit[user]))
         if own is not None:
             above[user, here], told[user] = own, True
-    unknown = np.full(n_users, np.nan)
-    nothing = np.full((n_users, width), np.nan)
-    zero = np.zeros(n_users)
-    return Shifted(above, unknown, unknown, nothing, nothing, nothing[:, :2], zero, zero, told)
+    return told_alone(above, told, np.zeros(n_users), width)
 
 
 def _steps(

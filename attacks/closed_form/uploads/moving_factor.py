@@ -36,10 +36,8 @@ from attacks.closed_form.uploads.two_factors import successors_in_a_plane
 PARALLEL = 64.0  # times the last digit of a row: sines below it are no angle
 NEAREST = 4  # batches whose distance from the plane is computed to the last digit
 CLEARLY = 1e-4  # of the second nearest's distance from the plane, which the nearest must be below
-FEWEST, MOSTLY = (
-    4,
-    0.75,
-)  # lengths that agree, the one in the middle with itself, and the share of all that has to
+FEWEST = 4  # lengths that agree, the one in the middle with itself
+MOSTLY = 0.75  # share of the lengths that has to
 
 
 class Chain(NamedTuple):
