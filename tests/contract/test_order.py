@@ -154,7 +154,7 @@ def test_a_permutation_changes_no_answer(folder, recording):
         seen = views(folder, recording, adversary)
         if recording in REPEATED:  # by one of the other orders alone, that of more chunks
             del seen[1]
-        few = [view.select(view.users[:16]) for view in seen]
+        few = [view.select(view.users[:10]) for view in seen]
         for name in FAST:
             some = seen if BUILT_IN["attacks"][name].whole else few
             same_answers(name, {}, some, f"{recording} by {adversary}")
@@ -167,7 +167,7 @@ def test_a_permutation_changes_no_answer_of_what_iterates(folder, name):
     options, recordings = SLOW[name]
     for recording in recordings:
         seen = views(folder, recording, "server")[:2]
-        few = [3, 7] if name.startswith("root-") else range(16)
+        few = [3, 7] if name.startswith("root-") else range(10)
         seen = [view.select(np.array(few)) for view in seen]
         same_answers(name, options, seen, recording)
 

@@ -47,17 +47,17 @@ def test_nothing_is_told_that_is_not_so(tmp_path, rule):
 @pytest.mark.thorough
 @pytest.mark.usefixtures("optimised")
 def test_a_confusion_table(tmp_path):
-    """A recording of every second rule: nothing is told that is not so, next to no rating wrongly.
+    """A recording of every fourth rule: nothing is told that is not so, next to no rating wrongly.
 
     But for optimizers, momentum and pairs of labels, which take minutes and have tests of their own.
     """
     rules = tuple(TRUTH)[: tuple(TRUTH).index("three-steps-momentum")]
-    few = (replace(random_recording(seed), n_users=12) for seed in range(0, len(rules), 2))
+    few = (replace(random_recording(seed), n_users=12) for seed in range(0, len(rules), 4))
     rows = [row_of(recording, tmp_path) for recording in few]
     assert not [row for row in rows if row["outcome"] == "wrong"]
     # a client's one clipped row may lie on the grid by accident
     assert sum(row["wrong"] for row in rows) <= ACCIDENT * sum(row["answered"] for row in rows)
-    assert sum(row["outcome"] in ("whole", "part") for row in rows) >= 7
+    assert sum(row["outcome"] in ("whole", "part") for row in rows) >= 3
 
 
 def test_several_steps_that_are_too_short_are_not_called_one(tmp_path):

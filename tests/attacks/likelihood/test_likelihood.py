@@ -292,7 +292,7 @@ def test_without_noise_it_is_the_closed_form(transcripts):
     ("scenario", "rounds", "options"),
     [
         (("semi-als", "observed-only"), [4], {"passes": "2", "steps": "9"}),
-        pytest.param(("sgd", "include-unrated"), [4, 5], {}, marks=pytest.mark.thorough),
+        (("sgd", "include-unrated"), [4, 5], {"passes": "2", "steps": "9"}),
     ],
 )
 def test_pure_noise_is_recognised(transcripts, scenario, rounds, options):
@@ -519,7 +519,6 @@ def without(view, *names):
 @pytest.mark.parametrize(
     ("scenario", "name", "factor"),
     [
-        (("semi-als", "observed-only"), "lambda_factors", 1.5),
         (("semi-als", "include-unrated"), "alpha", 1.5),
         (("sgd", "observed-only"), "client_learning_rate", 2.0),
     ],
