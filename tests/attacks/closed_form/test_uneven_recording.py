@@ -19,12 +19,7 @@ USERS = 12
     ("client", "items", "least"),
     [
         (ShuffledPasses(0.02, passes=3, batch=16, mean=True), 160, 0.6),
-        pytest.param(
-            ShuffledPasses(0.02, passes=2, batch=8, mean=True), 160, 0.6, marks=pytest.mark.thorough
-        ),
-        pytest.param(
-            ShuffledPasses(0.05, passes=5, batch=32, mean=True), 300, 0.5, marks=pytest.mark.thorough
-        ),
+        (ShuffledPasses(0.02, passes=2, batch=8, mean=True), 160, 0.6),
     ],
     ids=str,
 )

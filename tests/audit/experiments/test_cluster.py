@@ -316,8 +316,9 @@ def test_workers_with_several_threads_are_refused():
 
 
 @pytest.mark.thorough  # waits for an answer
-def test_without_the_extra_or_a_scheduler(tmp_path):
+def test_without_the_extra_or_a_scheduler(tmp_path, monkeypatch):
     """One line with what to do, whichever is missing."""
+    monkeypatch.setattr("audit.experiments.cluster.ANSWER", 2)
     with pytest.raises(InputError, match=r"pip install 'factorleak|must be a scheduler that answers"):
         run_grid(
             cells(tmp_path), procedure(tmp_path, 0), None, tmp_path, jobs=Cluster("tcp://127.0.0.1:9")
