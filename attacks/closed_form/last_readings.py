@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Bool
 
+from attacks.closed_form.biases.plausible_biases import without_no_biases
 from attacks.closed_form.chains.pulled_group import reading_of_pulled_group
 from attacks.closed_form.chains.pulled_steps import reading_of_pulled_steps
 from attacks.closed_form.clipping.clipped_entries import reading_of_clipped_entries
@@ -52,7 +53,9 @@ def reading_of_rated(rows: Rows, manifest: Manifest, max_misfit: float) -> Readi
     best = _best(rows, manifest, max_misfit)
     if len(manifest.rating_levels) == 1 or not rows.rows.shape[1]:
         return best
-    return without_open_multiples(_without_uneven_last(best, rows), rows, np.array(manifest.rating_levels))
+    levels = np.array(manifest.rating_levels)
+    best = without_no_biases(_without_uneven_last(best, rows), levels)
+    return without_open_multiples(best, rows, levels)
 
 
 def _without_uneven_last(best: Reading, rows: Rows) -> Reading:

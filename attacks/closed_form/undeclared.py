@@ -80,6 +80,7 @@ from attacks.closed_form.equal_orders_recording import read_equal_orders
 from attacks.closed_form.fit.coarser_grids import coarser_grids, uses_the_highest
 from attacks.closed_form.fit.contradicted import silent_about, unless_biased_alone, unless_off_the_grid
 from attacks.closed_form.fit.other_shifts import unless_shifted
+from attacks.closed_form.fit.own_lowest import unless_own_lowest
 from attacks.closed_form.fit.shunned_level import OPEN_OFFSET, unless_shunned
 from attacks.closed_form.implicit.implicit_recording import with_positives
 from attacks.closed_form.lists.drawn_anew import Sent, sent_in, unless_drawn_anew
@@ -221,6 +222,8 @@ class Undeclared:
         told = unless_handed_out(told, view, learned.pulls[0])
         if not learned.settled:
             told = unless_shunned(told, view, doubted, unscaled=learned.scale is None)
+        elif learned.lowered == levels[0]:
+            told = unless_own_lowest(told, levels)
         told = unless_biased_alone(unless_off_the_grid(told, off, levels, plain), ~plain & ~spanned)
         if not learned.centred and _rated_alone(view):
             # who fits the declared scale is on no other multiple of the grid; all others may be

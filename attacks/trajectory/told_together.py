@@ -20,6 +20,7 @@ from attacks.base import Reconstruction, Scope
 from attacks.closed_form.common_numbers import offset_by_votes
 from attacks.closed_form.fit.contradicted import silent_about, unless_off_the_grid
 from attacks.closed_form.fit.goodness_of_fit import step_of
+from attacks.closed_form.fit.own_lowest import unless_own_lowest
 from attacks.closed_form.fit.shunned_level import OPEN_OFFSET, may_be_lowered
 from attacks.trajectory.common_shift import clients_explained, explained_otherwise
 from attacks.trajectory.trajectory_model import TrajectoryModel
@@ -99,7 +100,8 @@ def read_together(
     offset = offset_by_votes(float(levels[0]), int(saying.sum()), int(denying.sum()))
     if offset.lowered:
         told = _scaled(model._replace(lowered=offset.lowered), fitted)
-        return _unless_refuted(told, as_declared.learned, model, offset.lowered), offset.lowered
+        found = _unless_refuted(told, as_declared.learned, model, offset.lowered)
+        return unless_own_lowest(found, levels), offset.lowered
     # a declared scale is believed unless somebody speaks against it
     doubted = np.zeros_like(open_) if offset.settled else open_ & (told.by_grid | saying.any())
     found = _unless_refuted(told, as_declared.learned, model, 0.0)

@@ -11,6 +11,7 @@ from jaxtyping import Float, Int
 from attacks.base import Estimates, Reconstruction, Scope, joined
 from attacks.closed_form.biases.bias_courses import Course, Part, course_of, joined_moves
 from attacks.closed_form.biases.bias_steps import Clients, Moves, shifts_of
+from attacks.closed_form.biases.plausible_biases import in_larger_steps, no_bias
 from attacks.closed_form.centres.centred import even
 from attacks.closed_form.fit.goodness_of_fit import step_of
 from attacks.closed_form.read_rounds import EXACT
@@ -27,6 +28,7 @@ ABLE = 6  # ratings of a client that can be read alone
 FEWEST, MOST = 3, 0.9  # clients who are told, and the share of those who can be: nothing else is tried
 CLOSER = 10.0  # times as far from the grid, that an answer without a bias may be
 NOTHING = 1e-3  # stars, below which a bias may be none
+USUALLY = 0.5  # of the clients; where as many are read with what is none, biases are not those of the program
 
 
 class OwnBiases(NamedTuple):
@@ -77,7 +79,23 @@ def own_biases_of(view: View, pull: float) -> OwnBiases | None:
         n_able += int((np.max(np.broadcast_arrays(*rows), axis=0) >= ABLE).sum())
     if not any(course.parts for course in courses):
         return None
-    return OwnBiases(courses, shifts_of(*_clients_and_moves(courses), levels.size, step_of(levels)), n_able)
+    shift = shifts_of(*_clients_and_moves(courses), levels.size, step_of(levels))
+    own = OwnBiases(courses, shift, n_able)
+    return own if _are_ratings(own, levels) else None
+
+
+def _are_ratings(own: OwnBiases, levels: Float[np.ndarray, " levels"]) -> bool:
+    """Whether clients are read as ones who rate in all steps, with biases that leave predictions on the grid.
+
+    Biases of items in half the unit of the ratings leave every second level, and such of the other sign the
+    mirror image of the ratings, less more than the highest of them.
+    """
+    parts = [part for course in own.courses for part in course.parts]
+    above = [steps[steps >= 0] for part in parts for steps in part.found.above]
+    coarse = [in_larger_steps(steps) for steps in above if steps.size >= ABLE]
+    bias = np.concatenate([part.found.bias for part in parts]) + own.shift * step_of(levels)
+    none = no_bias(bias[(own.shift >= 0) & np.isfinite(bias)], levels)
+    return not any(np.mean(some) >= USUALLY for some in (coarse, none) if len(some))
 
 
 def with_own_biases(

@@ -16,8 +16,8 @@ not differ (random ratings), few clients or few common items leave signs open, a
 
 The bit that is left: of a recording and its mirror image the same rows are sent, and nothing in them prefers
 one. What is taken is that people rate more high than low: means of published sets lie near ``MIDDLE`` of the
-grid (``attacks.metadata.rating_prior``), give or take ``APART`` and what so many clients leave open; of likes
-and dislikes that is ``APART_OF_LIKES``. A
+grid (``attacks.metadata.rating_prior``), give or take ``APART`` and what so many clients leave open. Of two
+levels nothing is taken: likes are most of what a program learns, and clicks a tenth of what it showed. A
 recording of a program that stores 6 - r, or of jokes that nobody likes, is taken for its mirror image.
 
 References
@@ -37,9 +37,7 @@ from scipy.special import expit
 
 from attacks.metadata.rating_prior import MIDDLE
 
-# standard deviation of published sets' mean ratings, as a share of the grid; and of their share of likes,
-# which depends on what a program calls one
-APART, APART_OF_LIKES = 0.1, 0.2
+APART = 0.1  # standard deviation of published sets' mean ratings, as a share of the grid
 ODD = 0.05  # share of clients whose taste and mean say nothing of their sign
 CHAINS, SWEEPS, BURN_IN = 8, 300, 100
 WIDE = 0.04  # variance of clients' means that say nothing, shares of the grid squared
@@ -106,7 +104,7 @@ def log_odds_upright(
     variance : any shape
         Of that mean, as clients differ.
     n_levels : int
-        Of the grid: of two levels, likes and dislikes, less is known.
+        Of the grid: of two, likes and dislikes, nothing is known.
 
     Returns
     -------
@@ -118,8 +116,8 @@ def log_odds_upright(
     >>> bool(log_odds_upright(np.array(0.132), np.array(0.0), 5) > 5)  # of ML-100K
     True
     """
-    apart = APART_OF_LIKES if n_levels == 2 else APART
-    return np.asarray(2 * mean * (2 * MIDDLE - 1) / (2 * (apart**2 + variance)))
+    odds = 2 * mean * (2 * MIDDLE - 1) / (2 * (APART**2 + variance))
+    return np.asarray(odds if n_levels > 2 else np.zeros_like(odds))
 
 
 def mean_and_variance(

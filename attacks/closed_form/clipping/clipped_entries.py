@@ -95,7 +95,8 @@ def _completed(rows: Rows, open_: Rows, clipped: Bool[np.ndarray, "users rows K"
     slack = LOOSE * precision_of(rows.rows, rows.factors, rows.precision)[:, None, None]
     there: np.ndarray = np.asarray(filled.seen.all(axis=1))
     told = clipped & filled.joined[..., None] & filled.seen[:, None]
-    beyond = filled.rows * np.sign(rows.rows) >= (1 - slack) * np.abs(rows.rows)
+    was, at = filled.rows * np.sign(rows.rows), np.abs(rows.rows)
+    beyond = was >= (1 - slack) * at
     with np.errstate(divide="ignore", invalid="ignore"):
         error = np.where(filled.seen[:, None], rows.rows / direction[:, None], np.nan)
         size = np.nanmax(np.abs(error), axis=2, initial=0)
@@ -104,6 +105,8 @@ def _completed(rows: Rows, open_: Rows, clipped: Bool[np.ndarray, "users rows K"
     # an entry where the direction has none is in no multiple of it
     whole = rows.item & ~open_.item & one_sign.all(axis=2) & there[:, None] & np.isfinite(size)
     least = sign * np.where(whole, size, 0)
+    # the largest entries of rows that are alike are as large as each other, and were not clipped
+    some = (told & (was > (1 + slack) * at)).any(axis=(1, 2)) | whole.any(axis=1)
     return _Completed(
-        np.where(whole, least, scalar), direction, filled.one_step & (beyond | ~told).all(axis=(1, 2))
+        np.where(whole, least, scalar), direction, some & filled.one_step & (beyond | ~told).all(axis=(1, 2))
     )

@@ -62,8 +62,8 @@ def _client(rows: Rows, user: int) -> tuple[FirstOrder, FirstOrder | None] | Non
     # rows that are no changes of copies are larger, or smaller, and leave half-way where it was
     change = np.linalg.norm(sent) < np.linalg.norm(v)
     halfway = v + sent / 2 if change else v
-    h = halfway @ direction
-    if np.std(h) < VARIED * np.abs(np.mean(h)):
+    h, before = halfway @ direction, v @ direction  # half of a row is in h, and varies as ratings do
+    if np.std(before) < VARIED * np.abs(np.mean(before)):
         return None
     offset = rows.offset[user, here]
     better = second_order(sent, halfway, direction)
@@ -121,6 +121,8 @@ def on_one_grid(
     value = np.concatenate(list(answers.values()))
     offset = np.concatenate([ones[user].offset for user in answers])
     sure = np.isfinite(value)
+    if not sure.any():
+        return False
     return not _on_a_coarser_grid(value[sure], levels) and bool(
         one_multiple((value - offset)[sure], offset, levels)
     )
