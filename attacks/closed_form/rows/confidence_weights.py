@@ -5,12 +5,14 @@ After Hu, Koren and Volinsky, and federated after them, a row of one step is
     sigma c_k (1 - s h_k) s d,    c_k = 1 + alpha r_k,    h_k = d . v_k,
 
 so that its length along the common direction d is g_k = c_k (A + B h_k) with one A and B for all rows of a
-client, and one alpha for all clients. The ratings of three rows make a quadratic equation of alpha, whatever
+client, and one alpha for all clients, or one of each. The ratings of three rows make a quadratic equation of alpha, whatever
 A and B are, and these follow from two of them. c is known up to a factor: r + 1 and 2 r have other alphas,
-so that clients with both ends of the grid tell alpha, and with it everybody's ratings follow. Any two
+so that clients with both ends of the grid tell alpha, and with it everybody's ratings follow, where all of
+them tell the same, as exactly as theirs; where they differ nobody else is read. Any two
 weights, and often three (1, 2 and 3 as levels 1, 3 and 5), are of some alpha: four levels are asked for.
 
-What it assumes: one step, rows in the clear and without noise; alpha above 0, which is common to clients.
+What it assumes: one step, rows in the clear and without noise; alpha above 0, which is common to clients where
+all who tell it say so.
 
 References
 ----------
@@ -38,6 +40,7 @@ FEWEST_AGREEING, ALIKE = 2, 1e-3  # clients who tell one alpha, and how nearly i
 MOST_LEVELS = 12  # of a grid, the ratings of three rows being tried
 ANCHORS = 4  # choices of rows whose ratings are tried
 RIVAL, EXACT = 10.0, 1e-6  # times the best misfit, which may be rounding, within which others are as good
+ALL = 0.9  # of those who tell alpha, that have to tell the same for it to be that of others
 DIGITS = 1e-9  # of predictions, which must differ by more
 FAR, BEST = 2.0, 20  # times chance, by which any number may be off; tries that are looked at again
 
@@ -90,22 +93,33 @@ def weighed_by_ratings(numbers: Numbers, levels: Float[np.ndarray, " levels"]) -
     rows = [np.flatnonzero(there) for there in numbers.there]
     if not 3 <= levels.size <= MOST_LEVELS:
         return out
-    alpha = _common_alpha(numbers, rows, levels)
-    if np.isnan(alpha):
+    telling = _telling(numbers, rows, levels)
+    if len(telling) < FEWEST_AGREEING:
         return out
+    told = np.array([fit.alpha for fit in telling.values()])
+    like = np.abs(told[:, None] / told - 1) < ALIKE
+    most = like[like.sum(axis=1).argmax()]
+    common = float(np.median(told[most])) if most.mean() >= ALL else np.nan
+    alphas = dict(zip(telling, np.where(like.sum(axis=1) >= FEWEST_AGREEING, told, np.nan), strict=True))
+    left = max(fit.misfit for fit in telling.values())
     for user, own in enumerate(rows):
-        if own.size < FEWEST:
+        alpha = common if np.isfinite(common) else alphas.get(user, np.nan)
+        if own.size < FEWEST or np.isnan(alpha):
             continue
         fit = _fit(numbers.scalar[user, own], numbers.along[user, own], levels, alpha)
-        out.allowed[user] = accidental(np.array([own.size - 2]), fit.tried)[0]
+        by_chance = accidental(np.array([own.size - 2]), fit.tried)[0]
+        out.allowed[user] = min(by_chance, RIVAL * max(left, EXACT))
         if fit.alone and fit.misfit <= out.allowed[user]:
             out.value[user, own], out.misfit[user] = fit.ratings, fit.misfit
     return out
 
 
-def _common_alpha(numbers: Numbers, rows: list[np.ndarray], levels: Float[np.ndarray, " levels"]) -> float:
-    """What clients with both ends of the grid agree on; NaN where they do not."""
-    told, asked = [], 0
+def _telling(
+    numbers: Numbers, rows: list[np.ndarray], levels: Float[np.ndarray, " levels"]
+) -> dict[int, _Fit]:
+    """Clients with both ends of the grid, who tell alpha."""
+    out: dict[int, _Fit] = {}
+    asked = 0
     for user, own in enumerate(rows):
         if own.size < FEWEST_TELLING:
             continue
@@ -115,12 +129,8 @@ def _common_alpha(numbers: Numbers, rows: list[np.ndarray], levels: Float[np.nda
         used = set(fit.ratings.tolist())
         telling = {levels[0], levels[-1]} <= used and len(used) >= min(TELLING, levels.size)
         if fit.alone and telling and fit.misfit <= accidental(np.array([own.size - 3]), fit.tried)[0]:
-            told.append(fit.alpha)
-    for one in told:
-        agreeing = np.abs(np.array(told) / one - 1) < ALIKE
-        if agreeing.sum() >= max(FEWEST_AGREEING, len(told) / 2):
-            return float(np.median(np.array(told)[agreeing]))
-    return float("nan")
+            out[user] = fit
+    return out
 
 
 def _fit(
