@@ -27,8 +27,10 @@ from attacks.closed_form.centres.untold_centre import untold_centre
 from attacks.closed_form.clipping.common_bound import NONE, bound_of
 from attacks.closed_form.fit.goodness_of_fit import step_of
 from attacks.closed_form.fit.shunned_level import MANY
+from attacks.closed_form.rows.row_readings import one_step
 from attacks.closed_form.uploads.common_scale import FEWEST, Scale, contradicted
 from attacks.closed_form.uploads.item_rows import BATCH_BYTES, rows_of
+from attacks.closed_form.uploads.moving_factor import PARALLEL
 from attacks.closed_form.uploads.pull_of_steps import pull_of_hidden_steps, pull_of_steps
 from attacks.closed_form.uploads.readings import Reading, Rows, some_of
 from attacks.closed_form.uploads.upload_kind import mismatch
@@ -38,6 +40,7 @@ from victims.transcript.view import View
 DECLARED = Scale("sum", 1.0, 1.0)
 SELDOM = 0.1  # of the clients that say that ratings are lowered, as many may deny it
 CONFIRMING = 2  # clients that a scale of fewer than ``FEWEST`` must let be read
+DIRECTIONS = 2  # rows, of which more have one direction by no accident
 MOSTLY = 0.5  # share of the clients with enough ratings that are read: nothing else is looked for
 
 
@@ -172,8 +175,23 @@ def pulls_of(view: View) -> tuple[float, ...]:
     declared = view.manifest.upload.regularization
     # a declared regularisation may be none
     told = _told_pull(view)
+    if declared and _parallel_without(view, missing, declared):
+        return (missing,)
     # and rows about as long as equal factors look like copies of these
     return tuple(dict.fromkeys((*told, declared + missing, missing, declared)))
+
+
+def _parallel_without(view: View, missing: float, declared: float) -> bool:
+    """Whether rows of most clients have one direction to the last digit, and not where more is taken off."""
+    for batch in view.batches(BATCH_BYTES):
+        across = []
+        for pull in (missing, declared + missing):
+            rows = rows_of(view.manifest, batch.rounds[0], None, pull=pull)
+            some = some_of(rows, np.arange(min(ENOUGH, batch.users.size)))
+            across.append(one_step(some).across <= PARALLEL * some.precision)
+            several = some.item.sum(axis=1) > DIRECTIONS
+        return bool(several.any() and (across[0] & ~across[1])[several].mean() > MOSTLY)
+    return False
 
 
 def _with_zeros(asked: list[Asked]) -> bool:

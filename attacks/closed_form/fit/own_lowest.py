@@ -18,7 +18,9 @@ from attacks.closed_form.biases.plausible_biases import in_larger_steps
 from attacks.closed_form.fit.contradicted import silent_about
 from attacks.closed_form.fit.goodness_of_fit import step_of
 
-EXPECTED = 0.7  # clients who would lack the lowest level: nobody then does by chance with a probability of 0.5
+EXPECTED = (
+    0.7  # clients who would lack the lowest level: nobody then does by chance with a probability of 0.5
+)
 OPEN_LOWEST = (
     "its ratings may as well be less its own lowest one: everybody here is read with the lowest level, and it "
     "has not the highest one, too"

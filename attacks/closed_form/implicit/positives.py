@@ -7,7 +7,8 @@ and every other round, under cross-entropy and pairwise losses alike
 - *numbers*: clients draw one number of negatives for each positive, two or more. A negative for so many
   positives would show the same number the other way round, but where these do not divide: of clients whose
   numbers differ, and who list less than the whole catalogue, more must show it than do with one chance in
-  that number each;
+  that number each. A program that leaves out what does not divide shows it all the same: it is not believed
+  where items of the fewer label are nearer to even draws by far than those of the other;
 - *repeats*: where negatives are drawn with repetition, or are few, some come more often than others, and
   positives all come as often, once for each of their negatives (``attacks.closed_form.implicit.repeats``);
 - *rounds*: a client's positives are the same in each round, and its negatives are drawn anew. Of M items that
@@ -162,7 +163,7 @@ def named(clients: Sequence[Sides], n_items: int) -> Named:
     -------
     Named
     """
-    counted, chance = by_numbers(clients, n_items)
+    counted, chance = _unless_drawn(by_numbers(clients, n_items), clients, n_items)
     even, sure = by_repeats(clients)
     counted, chance = np.where(counted == 0, even, counted), np.where(counted == 0, sure, chance)
     lasting = np.array([one.lasting for one in clients])
@@ -176,6 +177,17 @@ def named(clients: Sequence[Sides], n_items: int) -> Named:
     told = np.where(counted != 0, chance, expit(np.abs(lasting)))
     positive = np.where(known != 0, known, np.where(odds >= 0, 1, -1))
     return Named(positive, np.where(known != 0, told, expit(np.abs(odds))))
+
+
+def _unless_drawn(told: Named, clients: Sequence[Sides], n_items: int) -> Named:
+    """Nobody's, where those that are said to be positives are nearer to even draws than the negatives are."""
+    here = np.flatnonzero(told.positive)
+    if here.size:
+        some = [clients[client] for client in here.tolist()]
+        off, other = (_off_even_draws(some, turn * told.positive[here], n_items) for turn in (1, -1))
+        if off >= max(UNEVEN, 2 * other):
+            return Named(np.zeros(len(clients), int), np.full(len(clients), 0.5))
+    return told
 
 
 def by_others(
