@@ -1,8 +1,8 @@
 """Biases of a client that leave its predictions off the grid, and ratings in steps that are too large.
 
-Biases of items are told with the ratings' own unit and sign, or they are not those of the program. Such in half
-the unit leave every second level and a bias of the client besides; such of the other sign leave the mirror
-image of the ratings, less more than the highest of them. Either lies on the grid to the last digit.
+Biases of items are told with the ratings' own unit and sign, or they are not those of the program. Such in
+half the unit leave every second level and a bias of the client besides; such of the other sign leave the
+mirror image of the ratings, less more than the highest of them. Either lies on the grid to the last digit.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Ratings less the lowest level, or less the lowest one of each client: nobody lacks the lowest level then.
 
-Beyond the papers. A program that takes off each client's own lowest rating (per-user min-max scaling, say) sends
-the rows of lower ratings less the lowest level, for all clients who have none of it. What differs is that in
-such a recording everybody is read with that level. Where people rate as they like somebody lacks it: the
-expected number is the sum of (1 - f)^n over clients with n ratings, f the share of ratings that are of it.
+Beyond the papers. A program that takes off each client's own lowest rating (min-max scaling of each, say)
+sends the rows of lower ratings less the lowest level, for all clients who have none of it. What differs is
+that in such a recording everybody is read with that level. Where people rate as they like somebody lacks it:
+the expected number is the sum of (1 - f)^n over clients with n ratings, f the share of ratings that are of it.
 """
 
 from __future__ import annotations
@@ -18,12 +18,10 @@ from attacks.closed_form.biases.plausible_biases import in_larger_steps
 from attacks.closed_form.fit.contradicted import silent_about
 from attacks.closed_form.fit.goodness_of_fit import step_of
 
-EXPECTED = (
-    0.7  # clients who would lack the lowest level: nobody then does by chance with a probability of 0.5
-)
+EXPECTED = 0.7  # clients who would lack the lowest level: by chance nobody then does in one case of two
 OPEN_LOWEST = (
-    "its ratings may as well be less its own lowest one: everybody here is read with the lowest level, and it "
-    "has not the highest one, too"
+    "its ratings may as well be less its own lowest one: everybody here is read with the lowest level, and "
+    "it has not the highest one, too"
 )
 
 

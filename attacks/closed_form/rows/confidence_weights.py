@@ -5,14 +5,14 @@ After Hu, Koren and Volinsky, and federated after them, a row of one step is
     sigma c_k (1 - s h_k) s d,    c_k = 1 + alpha r_k,    h_k = d . v_k,
 
 so that its length along the common direction d is g_k = c_k (A + B h_k) with one A and B for all rows of a
-client, and one alpha for all clients, or one of each. The ratings of three rows make a quadratic equation of alpha, whatever
-A and B are, and these follow from two of them. c is known up to a factor: r + 1 and 2 r have other alphas,
-so that clients with both ends of the grid tell alpha, and with it everybody's ratings follow, where all of
-them tell the same, as exactly as theirs; where they differ nobody else is read. Any two
+client, and one alpha for all clients, or one of each. The ratings of three rows make a quadratic equation of
+alpha, whatever A and B are, and these follow from two of them. c is known up to a factor: r + 1 and 2 r have
+other alphas, so that clients with both ends of the grid tell alpha. Where all of them tell the same,
+everybody's ratings follow with it, as exactly as theirs; where they differ nobody else is read. Any two
 weights, and often three (1, 2 and 3 as levels 1, 3 and 5), are of some alpha: four levels are asked for.
 
-What it assumes: one step, rows in the clear and without noise; alpha above 0, which is common to clients where
-all who tell it say so.
+What it assumes: one step, rows in the clear and without noise; alpha above 0, which is common to clients
+where all who tell it say so.
 
 References
 ----------
