@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Bool
 
-from attacks.closed_form.biases.plausible_biases import without_no_biases
 from attacks.closed_form.chains.pulled_group import reading_of_pulled_group
 from attacks.closed_form.chains.pulled_steps import reading_of_pulled_steps
 from attacks.closed_form.clipping.clipped_entries import reading_of_clipped_entries
 from attacks.closed_form.clipping.clipped_samples import reading_of_clipped_samples
 from attacks.closed_form.clipping.one_clipped import reading_of_one_clipped
 from attacks.closed_form.fit.credible import ROUNDED, without_open_multiples
+from attacks.closed_form.fit.plausible_biases import without_no_biases
 from attacks.closed_form.gaps.gaps import reading_with_gaps
 from attacks.closed_form.grid.grid_reading import CLOSER
 from attacks.closed_form.rows.rated_twice import reading_of_rated_twice

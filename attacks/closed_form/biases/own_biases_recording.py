@@ -11,9 +11,9 @@ from jaxtyping import Float, Int
 from attacks.base import Estimates, Reconstruction, Scope, joined
 from attacks.closed_form.biases.bias_courses import Course, Part, course_of, joined_moves
 from attacks.closed_form.biases.bias_steps import Clients, Moves, shifts_of
-from attacks.closed_form.biases.plausible_biases import in_larger_steps, no_bias
 from attacks.closed_form.centres.centred import even
 from attacks.closed_form.fit.goodness_of_fit import step_of
+from attacks.closed_form.fit.plausible_biases import in_larger_steps, no_bias
 from attacks.closed_form.read_rounds import EXACT
 from attacks.closed_form.uploads.answered import block_of
 from attacks.closed_form.uploads.item_rows import BATCH_BYTES

@@ -3,7 +3,7 @@
 Beyond the papers. A program that takes off each client's own lowest rating (min-max scaling of each, say)
 sends the rows of lower ratings less the lowest level, for all clients who have none of it. What differs is
 that in such a recording everybody is read with that level. Where people rate as they like somebody lacks it:
-the expected number is the sum of (1 - f)^n over clients with n ratings, f the share of ratings that are of it.
+the expected number is the sum of (1 - f)^n over clients with n ratings, f the share of ratings of it.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import numpy as np
 from jaxtyping import Float
 
 from attacks.base import Reconstruction, Scope
-from attacks.closed_form.biases.plausible_biases import in_larger_steps
 from attacks.closed_form.fit.contradicted import silent_about
 from attacks.closed_form.fit.goodness_of_fit import step_of
+from attacks.closed_form.fit.plausible_biases import in_larger_steps
 
 EXPECTED = 0.7  # clients who would lack the lowest level: by chance nobody then does in one case of two
 OPEN_LOWEST = (

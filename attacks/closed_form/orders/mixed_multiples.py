@@ -152,7 +152,8 @@ def rough_pairs(one: FirstOrder, levels: np.ndarray) -> Mixed:
     found = mixed_pairs(one, ONE, trials, levels, stray=OTHERS_STRAY)
     a, b = found.numbers.T
     length = b * np.abs(one.h).max() / (CELL * step_of(levels))
-    cells = np.stack([np.log(np.abs(a)) / LOG_CELL, length, np.sign(a)], axis=1)
+    size = np.maximum(np.abs(a), np.finfo(float).tiny)  # of errors that have no part in it, 0
+    cells = np.stack([np.log(size) / LOG_CELL, length, np.sign(a)], axis=1)
     first = np.sort(np.unique(np.rint(cells), axis=0, return_index=True)[1])[:TRIED]
     return Mixed(found.numbers[first], found.missed[first], found.nats[first])
 

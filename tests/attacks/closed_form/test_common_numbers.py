@@ -9,6 +9,7 @@ import pytest
 
 import factorleak as fl
 from attacks.base import Scope
+from attacks.closed_form.common_numbers import pulls_of
 from audit.scoring.differences import DIFFERENCES
 
 STARS = np.arange(1.0, 6.0)
@@ -296,3 +297,19 @@ def test_a_declared_mean_over_minibatches_divides_by_their_size(tmp_path):
     for user, _, index, value, _ in found.rows():
         np.testing.assert_allclose(value, table[user, index], atol=1e-6)
     assert not found.abstained
+
+
+def test_a_regularisation_that_rows_contradict_is_not_taken_off(tmp_path):
+    """Rows of one direction; with a multiple of their factors off, whole errors were read as ratings."""
+    rng = np.random.default_rng(1)
+    q, p = rng.normal(0, 0.6, (ITEMS, K)), rng.normal(0, 0.6, (12, K))
+    told = {"rule": {"rows": "rated"}, "constants": {"upload_regularization": 0.001}}
+    with fl.Recorder(tmp_path / "t", rating_levels=STARS, **told) as recorder:
+        recorder.broadcast(0, q)
+        for user in range(12):
+            items = rng.choice(ITEMS, 20, replace=False)
+            error = np.rint(rng.choice(STARS, 20) - q[items] @ p[user])
+            recorder.upload(0, user, error[:, None] * p[user], items)
+    view = fl.open_transcript(tmp_path / "t").view("server")
+    assert pulls_of(view) == (0.0,)
+    assert len(fl.attack(view, "undeclared").abstained) == 12

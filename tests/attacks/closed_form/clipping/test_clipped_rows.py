@@ -149,3 +149,21 @@ def test_three_rows_on_a_line_are_an_accident():
     q2 = np.array([1.0, 2.0, 3.0, 4.0])
     scalar = np.array([1.0, 1.0, 1.0, 0.1]) / np.sqrt(2 + q2)
     assert not lower_edge(q2, scalar, 1e-12).any()
+
+
+@pytest.mark.parametrize("start", [1.0, 0.01])
+def test_rows_that_are_alike_were_not_clipped(tmp_path, start):
+    """Items that all start alike: as large as each other are the largest entries of rows of one rating.
+
+    Before: clients were read as ones of which these were clipped, most of them turned round.
+    """
+    rng = np.random.default_rng(0)
+    q, table = np.full((60, 4), start), np.zeros((30, 60))
+    with fl.Recorder(tmp_path / "t", rating_levels=np.arange(1.0, 6.0)) as recorder:
+        recorder.broadcast(0, q)
+        for user, own in enumerate(table):
+            items, p = rng.choice(60, rng.integers(8, 40), replace=False), rng.normal(0, 0.1, 4)
+            own[items] = rng.choice(np.arange(1.0, 6.0), items.size, p=[0.05, 0.1, 0.25, 0.35, 0.25])
+            recorder.upload(0, user, (own[items] - q[items] @ p)[:, None] * p, items)
+    for columns in fl.attack(tmp_path / "t", "undeclared").columns():
+        np.testing.assert_allclose(columns["value"], table[columns["user"], columns["index"]], atol=0.1)

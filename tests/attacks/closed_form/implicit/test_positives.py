@@ -41,6 +41,24 @@ def test_draws_by_popularity_tell_nothing(seed: int):
     assert (named(clients, 300).probability < SURE).all()
 
 
+@pytest.mark.parametrize("each", [2, 3])
+def test_a_negative_for_several_positives_is_not_the_other_way_round(each: int):
+    """Of a program that leaves out positives that do not divide. Before: all were told wrongly."""
+    rng, clients, signs = np.random.default_rng(5), [], []
+    popularity = rng.gamma(0.3, size=300)
+    for _ in range(40):
+        n = int(rng.integers(2, 9))
+        used = rng.choice(300, each * n, replace=False, p=popularity / popularity.sum())
+        drawn = rng.choice(np.setdiff1d(np.arange(300), used), n, replace=False)
+        signs.append(int(rng.choice([-1, 1])))
+        label = np.repeat([signs[-1], -signs[-1]], [used.size, n])
+        clients.append(joined([(np.concatenate([used, drawn]), label)], 300))
+    assert (by_numbers(clients, 300).positive == -np.array(signs)).all()
+    found = named(clients, 300)
+    told = found.probability >= SURE
+    assert (found.positive == signs)[told].all()
+
+
 def test_numbers_of_labels_do_not_say_which_is_which():
     """About five negatives for each positive, as of draws with repetition: before, some were told wrongly."""
     clients, sign = lists(np.random.default_rng(2), 120, 400, 5)
