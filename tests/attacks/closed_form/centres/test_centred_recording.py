@@ -143,7 +143,7 @@ def test_half_stars(tmp_path, less):
 
 @pytest.mark.thorough
 def test_likes_and_dislikes(tmp_path):
-    """As +1 and -1, up to one bit of all: clicks among impressions are few. Before: they were turned round."""
+    """As +1 and -1, up to one bit of all: clicks among impressions are few, and were turned round before."""
     grid = np.array([1.0, 2.0])
     for middle, least in ((0.9, 0.9), (0.1, 0.9), (0.66, 0.95)):
         table = table_of(grid, middle=middle, quality=0.35)

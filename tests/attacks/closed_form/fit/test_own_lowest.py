@@ -25,7 +25,7 @@ def lowest_level(r):
 
 
 def recorded(path, learned, levels=STARS, least=5, ends=False, users=USERS):
-    """One step of clients of ``least`` ratings or more, most of them high; of a third both ends of the grid."""
+    """One step of clients of ``least`` ratings or more, most of them high; a third may have both ends."""
     rng = np.random.default_rng(2)
     q, p = rng.normal(0, 0.3, (ITEMS, K)), rng.normal(0, 0.3, (users, K))
     table = np.zeros((users, ITEMS))
