@@ -12,8 +12,9 @@ from attacks.base import Estimates, Reconstruction, Scope, joined
 from attacks.closed_form.biases.bias_courses import Course, Part, course_of, joined_moves
 from attacks.closed_form.biases.bias_steps import Clients, Moves, shifts_of
 from attacks.closed_form.centres.centred import even
+from attacks.closed_form.fit.coarser_grids import in_larger_steps
 from attacks.closed_form.fit.goodness_of_fit import step_of
-from attacks.closed_form.fit.plausible_biases import in_larger_steps, no_bias
+from attacks.closed_form.fit.plausible_biases import no_bias
 from attacks.closed_form.read_rounds import EXACT
 from attacks.closed_form.uploads.answered import block_of
 from attacks.closed_form.uploads.item_rows import BATCH_BYTES
@@ -92,7 +93,7 @@ def _are_ratings(own: OwnBiases, levels: Float[np.ndarray, " levels"]) -> bool:
     """
     parts = [part for course in own.courses for part in course.parts]
     above = [steps[steps >= 0] for part in parts for steps in part.found.above]
-    coarse = [in_larger_steps(steps) for steps in above if steps.size >= ABLE]
+    coarse = [in_larger_steps(step_of(levels) * own, levels) for own in above if own.size >= ABLE]
     bias = np.concatenate([part.found.bias for part in parts]) + own.shift * step_of(levels)
     none = no_bias(bias[(own.shift >= 0) & np.isfinite(bias)], levels)
     return not any(np.mean(some) >= USUALLY for some in (coarse, none) if len(some))

@@ -72,3 +72,27 @@ def uses_the_highest(found: Reconstruction, levels: Float[np.ndarray, " levels"]
         near = nearest_level(np.where(told, block.value, levels[0]), levels)
         clients += int((told & (near == levels[-1])).any(axis=1).sum())
     return clients >= FEWEST
+
+
+def in_larger_steps(told: Float[np.ndarray, " n"], levels: Float[np.ndarray, " levels"]) -> bool:
+    """Tell whether all ratings of a client are every second level from one of them on, or every third, say.
+
+    Parameters
+    ----------
+    told : (n,)
+        Ratings, one or more.
+    levels : (levels,)
+        An even grid, ascending, stars.
+
+    Returns
+    -------
+    bool
+
+    Examples
+    --------
+    >>> stars = np.arange(1.0, 6.0)
+    >>> in_larger_steps(np.array([5.0, 1, 3]), stars), in_larger_steps(np.array([5.0, 1, 2]), stars)
+    (True, False)
+    """
+    steps = np.rint((told - told[0]) / step_of(levels)).astype(int)
+    return bool(np.gcd.reduce(steps) > 1)

@@ -14,14 +14,14 @@ import numpy as np
 from jaxtyping import Float
 
 from attacks.base import Reconstruction, Scope
+from attacks.closed_form.fit.coarser_grids import in_larger_steps
 from attacks.closed_form.fit.contradicted import silent_about
 from attacks.closed_form.fit.goodness_of_fit import step_of
-from attacks.closed_form.fit.plausible_biases import in_larger_steps
 
 EXPECTED = 0.7  # clients who would lack the lowest level: by chance nobody then does in one case of two
 OPEN_LOWEST = (
     "its ratings may as well be less its own lowest one: everybody here is read with the lowest level, and "
-    "it has not the highest one, too"
+    "it has not the highest one, too, or rates in larger steps"
 )
 
 
@@ -40,27 +40,27 @@ def unless_own_lowest(found: Reconstruction, levels: Float[np.ndarray, " levels"
     Reconstruction
         The same where somebody lacks the lowest level, or that nobody does is no surprise.
     """
-    steps = _steps_of(found, levels)
-    if found.scope != Scope.RATINGS_AND_ATTRIBUTES or not steps:
+    told, half = _told(found), step_of(levels) / 2
+    if found.scope != Scope.RATINGS_AND_ATTRIBUTES or not told:
         return found
-    count = np.array([own.size for own in steps.values()])
-    low = np.array([(own == 0).sum() for own in steps.values()])
+    count = np.array([own.size for own in told.values()])
+    low = np.array([(own < levels[0] + half).sum() for own in told.values()])
     share = low.sum() / count.sum()
     if (low == 0).any() or ((1 - share) ** count).sum() < EXPECTED:
         return found
-    coarse = {user for user, own in steps.items() if in_larger_steps(own)}
-    open_ = coarse | {user for user, own in steps.items() if own.max() < levels.size - 1}
-    if open_ == set(steps):
+    coarse = {user for user, own in told.items() if in_larger_steps(own, levels)}
+    open_ = coarse | {user for user, own in told.items() if own.max() < levels[-1] - half}
+    if open_ == set(told):
         found, open_ = replace(found, scope=Scope.DIFFERENCES), coarse
     return silent_about(found, np.isin(found.users, list(open_)), OPEN_LOWEST)
 
 
-def _steps_of(found: Reconstruction, levels: Float[np.ndarray, " levels"]) -> dict[int, np.ndarray]:
-    """Steps above the lowest level of each rating of who is answered."""
+def _told(found: Reconstruction) -> dict[int, np.ndarray]:
+    """Ratings of each client that is answered, unrated items left out."""
     out = {}
     for block in found.blocks:
         for user, own in zip(block.users.tolist(), block.value, strict=True):
             told = own[np.isfinite(own) & (own > 0)]
             if told.size and user not in found.abstained:
-                out[user] = np.rint((told - levels[0]) / step_of(levels)).astype(int)
+                out[user] = told
     return out

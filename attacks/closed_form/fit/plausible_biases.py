@@ -8,8 +8,9 @@ mirror image of the ratings, less more than the highest of them. Either lies on 
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 
+from attacks.closed_form.fit.coarser_grids import in_larger_steps
 from attacks.closed_form.fit.goodness_of_fit import step_of
 from attacks.closed_form.uploads.readings import Reading
 
@@ -42,26 +43,6 @@ def no_bias(
     return np.asarray((bias > levels[-1] - least) | (bias < levels[0] - levels[-1] - least))
 
 
-def in_larger_steps(above: Int[np.ndarray, " n"]) -> bool:
-    """Tell whether all ratings of a client are every second level, say.
-
-    Parameters
-    ----------
-    above : (n,) int
-        Steps above any level.
-
-    Returns
-    -------
-    bool
-
-    Examples
-    --------
-    >>> in_larger_steps(np.array([0, 2, 4])), in_larger_steps(np.array([0, 1, 4]))
-    (True, False)
-    """
-    return bool(above.size and np.gcd.reduce(above - above[0]) != 1)
-
-
 def without_no_biases(found: Reading, levels: Float[np.ndarray, " levels"]) -> Reading:
     """Leave clients open who are read with a bias that is none, or with one and in larger steps.
 
@@ -79,6 +60,5 @@ def without_no_biases(found: Reading, levels: Float[np.ndarray, " levels"]) -> R
     for user in np.flatnonzero(found.answered & (found.own_bias != 0) & ~doubted):
         value = found.value[user]
         told = value[np.isfinite(value)]
-        steps = np.rint((told - levels[0]) / step_of(levels)).astype(int)
-        doubted[user] = told.size >= FEWEST and in_larger_steps(steps)
+        doubted[user] = told.size >= FEWEST and in_larger_steps(told, levels)
     return found._replace(misfit=np.where(doubted, np.nan, found.misfit))

@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float
 
+from attacks.closed_form.fit.coarser_grids import in_larger_steps
 from attacks.closed_form.fit.credible import one_multiple
-from attacks.closed_form.fit.goodness_of_fit import step_of
 from attacks.closed_form.orders.order_answers import FEWEST
 from attacks.closed_form.orders.order_pairs import VAGUE, FirstOrder
 from attacks.closed_form.orders.second_order import second_order
@@ -123,15 +123,8 @@ def on_one_grid(
     sure = np.isfinite(value)
     if not sure.any():
         return False
-    return not _on_a_coarser_grid(value[sure], levels) and bool(
+    # of every second level, say, numbers with half the differences fit, too, and an offset: predictions
+    # through a link that is nearly straight are such numbers
+    return not in_larger_steps(value[sure], levels) and bool(
         one_multiple((value - offset)[sure], offset, levels)
     )
-
-
-def _on_a_coarser_grid(named: Float[np.ndarray, " n"], levels: Float[np.ndarray, " levels"]) -> bool:
-    """Whether all ratings are every second level, say: numbers with half the differences fit, and an offset.
-
-    Predictions through a link that is nearly straight are such numbers.
-    """
-    steps = np.rint((named - levels[0]) / step_of(levels)).astype(int)
-    return bool(np.gcd.reduce(steps - steps[0]) > 1)
