@@ -71,7 +71,9 @@ OF_LINK: tuple[dict[str, Any], ...] = (
     {"loss": "logistic", "link": "sigmoid"},
     {"loss": "squared", "link": "sigmoid"},
     {"loss": "squared", "link": "sigmoid"},
-    {"loss": "squared"},  # clipped predictions: the format has no word for that link
+    # the format has no word for these links: clipped predictions, a sigmoid that ends above the highest level
+    {"loss": "squared"},
+    {"loss": "squared"},
 )
 
 

@@ -194,7 +194,9 @@ def _answer(
     away = float(mean[best] / (step / 4))
     other = (named != named[best]).any(axis=1)
     if mirrored:
-        if number[best] not in [one.number for one in links if one.link.unit and one.first == levels[0]]:
+        # sigmoids that end as far below the lowest level as above the highest
+        ends = {one.number: 2 * one.first + one.range for one in links if one.link.unit}
+        if abs(ends.get(int(number[best]), np.inf) - levels[0] - levels[-1]) > LEAST * step:
             return None
         other &= (named != levels[0] + levels[-1] - named[best]).any(axis=1)
     rivals = worst[other]

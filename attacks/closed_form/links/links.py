@@ -3,7 +3,12 @@
 Beyond the papers. With p the link and m one over what the loss multiplies the error by, a curve gives p, its
 derivative, m and its derivative at a product of factors: m is 1 for cross-entropy (y - p), 1 / (p (1 - p))
 for squared errors through a sigmoid, 1 for a clipped prediction. y is the rating as the program has it: r
-itself, r over the highest level, or r from 0 at the lowest to 1 at the highest.
+itself, r over the highest level, or r from 0 at the lowest to 1 at the highest; behind squared errors also r
+over half a star more than the highest, which a sigmoid does not reach (fastai's ``y_range``).
+
+References
+----------
+J. Howard, S. Gugger 2020, "fastai: A Layered API for Deep Learning", arXiv:2002.04688.
 """
 
 from __future__ import annotations
@@ -21,7 +26,9 @@ LINKS = (
     "squared error of a sigmoid, r / highest",
     "squared error of a sigmoid, (r - lowest) / range",
     "predictions clipped to the range of ratings",
+    "squared error of a sigmoid, r / (highest + 0.5)",
 )
+BEYOND = 0.5  # stars, by which a sigmoid may end above the highest level
 
 Numbers = Float[np.ndarray, "*shape"]
 Curve = Callable[[Numbers], tuple[Numbers, Numbers, Numbers, Numbers]]
@@ -136,4 +143,5 @@ def links_of(levels: Float[np.ndarray, " levels"]) -> list[Scaled]:
     ]
     if levels.size > 1:
         tried.append(Scaled(4, Link("clipped", _clipped(low, high), unit=False), 0.0, 1.0))
+        tried.append(Scaled(5, sigmoids[1], 0.0, high + BEYOND))
     return tried

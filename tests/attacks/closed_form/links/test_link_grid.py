@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 import factorleak as fl
+from attacks.base import Scope
 from attacks.closed_form.links.link_fit import Client, fitted_trials
 from attacks.closed_form.links.link_grid import ratings_through_links
 from attacks.closed_form.links.links import LINKS, links_of
+from tests.attacks.closed_form.centres.test_centred_recording import sizes
 from tests.oracles.pass_programs import Passer, Passes
 
 STARS = np.arange(1.0, 6.0)
@@ -39,6 +41,34 @@ def test_losses_through_a_link_are_read(loss: str, batch: int, tmp_path: Path):
     right, wrong = answers(tmp_path / "t", ratings)
     assert wrong == 0
     assert right >= (0.55 if loss == "clipped" else 0.9) * (ratings > 0).sum()
+
+
+@pytest.mark.parametrize("levels", [STARS, np.arange(0.5, 5.1, 0.5)], ids=["stars", "half stars"])
+def test_a_sigmoid_that_ends_above_the_highest_level(levels, tmp_path):
+    """fastai's y_range of 0 to 5.5, a mean of squared errors. Before: nobody was read.
+
+    Half stars from 0.5 to 5 lie in the middle of it, and which way round they are is open.
+    """
+    rng = np.random.default_rng(3)
+    q, p, ratings = rng.normal(0, 0.5, (50, 5)), rng.normal(0, 0.5, (10, 5)), np.zeros((10, 50))
+    with fl.Recorder(tmp_path / "t", rating_levels=levels) as recorder:
+        recorder.broadcast(0, q)
+        for user, own in enumerate(ratings):
+            items = rng.choice(50, rng.integers(10, 20), replace=False)
+            own[items] = rng.choice(levels, items.size)
+            share = 1 / (1 + np.exp(-q[items] @ p[user]))
+            slope = 5.5 * share * (1 - share)
+            rows = -2 * ((own[items] - 5.5 * share) * slope / items.size)[:, None] * p[user]
+            recorder.upload(0, user, rows, items)
+    if levels is STARS:
+        right, wrong = answers(tmp_path / "t", ratings)
+    else:
+        found = fl.attack(tmp_path / "t", "undeclared")
+        assert found.scope == Scope.SIZES
+        many, right = sizes(found, ratings)
+        wrong = many - right
+    assert wrong == 0
+    assert right > 0.9 * (ratings > 0).sum()
 
 
 def test_ratings_and_their_mirror_image_make_the_same_rows():
