@@ -40,7 +40,7 @@ from victims.transcript.view import View
 DECLARED = Scale("sum", 1.0, 1.0)
 SELDOM = 0.1  # of the clients that say that ratings are lowered, as many may deny it
 CONFIRMING = 2  # clients that a scale of fewer than ``FEWEST`` must let be read
-DIRECTIONS = 2  # rows, of which more have one direction by no accident
+SEVERAL = 3  # rows, which have one direction by no accident
 MOSTLY = 0.5  # share of the clients with enough ratings that are read: nothing else is looked for
 
 
@@ -189,7 +189,7 @@ def _parallel_without(view: View, missing: float, declared: float) -> bool:
             rows = rows_of(view.manifest, batch.rounds[0], None, pull=pull)
             some = some_of(rows, np.arange(min(ENOUGH, batch.users.size)))
             across.append(one_step(some).across <= PARALLEL * some.precision)
-            several = some.item.sum(axis=1) > DIRECTIONS
+            several = some.item.sum(axis=1) >= SEVERAL
         return bool(several.any() and (across[0] & ~across[1])[several].mean() > MOSTLY)
     return False
 

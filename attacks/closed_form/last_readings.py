@@ -11,7 +11,7 @@ from attacks.closed_form.clipping.clipped_entries import reading_of_clipped_entr
 from attacks.closed_form.clipping.clipped_samples import reading_of_clipped_samples
 from attacks.closed_form.clipping.one_clipped import reading_of_one_clipped
 from attacks.closed_form.fit.credible import ROUNDED, without_open_multiples
-from attacks.closed_form.fit.plausible_biases import without_no_biases
+from attacks.closed_form.fit.plausible_biases import without_implausible_biases
 from attacks.closed_form.gaps.gaps import reading_with_gaps
 from attacks.closed_form.grid.grid_reading import CLOSER
 from attacks.closed_form.rows.rated_twice import reading_of_rated_twice
@@ -54,7 +54,7 @@ def reading_of_rated(rows: Rows, manifest: Manifest, max_misfit: float) -> Readi
     if len(manifest.rating_levels) == 1 or not rows.rows.shape[1]:
         return best
     levels = np.array(manifest.rating_levels)
-    best = without_no_biases(_without_uneven_last(best, rows), levels)
+    best = without_implausible_biases(_without_uneven_last(best, rows), levels)
     return without_open_multiples(best, rows, levels)
 
 

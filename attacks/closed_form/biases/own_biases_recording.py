@@ -14,7 +14,8 @@ from attacks.closed_form.biases.bias_steps import Clients, Moves, shifts_of
 from attacks.closed_form.centres.centred import even
 from attacks.closed_form.fit.coarser_grids import in_larger_steps
 from attacks.closed_form.fit.goodness_of_fit import step_of
-from attacks.closed_form.fit.plausible_biases import no_bias
+from attacks.closed_form.fit.own_lowest import unless_own_lowest
+from attacks.closed_form.fit.plausible_biases import implausible
 from attacks.closed_form.read_rounds import EXACT
 from attacks.closed_form.uploads.answered import block_of
 from attacks.closed_form.uploads.item_rows import BATCH_BYTES
@@ -29,7 +30,9 @@ ABLE = 6  # ratings of a client that can be read alone
 FEWEST, MOST = 3, 0.9  # clients who are told, and the share of those who can be: nothing else is tried
 CLOSER = 10.0  # times as far from the grid, that an answer without a bias may be
 NOTHING = 1e-3  # stars, below which a bias may be none
-USUALLY = 0.5  # of the clients; where as many are read with what is none, biases are not those of the program
+USUALLY = (
+    0.5  # share of the clients: if as many have an implausible bias, those of items are not the program's
+)
 
 
 class OwnBiases(NamedTuple):
@@ -54,6 +57,11 @@ class OwnBiases(NamedTuple):
         bias = [part.found.bias for course in self.courses for part in course.parts]
         told = np.abs(np.concatenate(bias)[self.shift >= 0]) > NOTHING
         return bool(told.sum() >= max(FEWEST, MOST * self.n_able))
+
+    def told(self, levels: Float[np.ndarray, " levels"]) -> Float[np.ndarray, " told"]:
+        """Biases of who took one step and whose shift is told, in stars."""
+        bias = np.concatenate([part.found.bias for course in self.courses for part in course.parts])
+        return (bias + self.shift * step_of(levels))[(self.shift >= 0) & np.isfinite(bias)]
 
 
 def own_biases_of(view: View, pull: float) -> OwnBiases | None:
@@ -93,10 +101,9 @@ def _are_ratings(own: OwnBiases, levels: Float[np.ndarray, " levels"]) -> bool:
     """
     parts = [part for course in own.courses for part in course.parts]
     above = [steps[steps >= 0] for part in parts for steps in part.found.above]
-    coarse = [in_larger_steps(step_of(levels) * own, levels) for own in above if own.size >= ABLE]
-    bias = np.concatenate([part.found.bias for part in parts]) + own.shift * step_of(levels)
-    none = no_bias(bias[(own.shift >= 0) & np.isfinite(bias)], levels)
-    return not any(np.mean(some) >= USUALLY for some in (coarse, none) if len(some))
+    coarse = [in_larger_steps(step_of(levels) * one, levels) for one in above if one.size >= ABLE]
+    odd = implausible(own.told(levels), levels)
+    return not any(np.mean(some) >= USUALLY for some in (coarse, odd) if len(some))
 
 
 def with_own_biases(
@@ -119,6 +126,11 @@ def with_own_biases(
     Reconstruction
     """
     found = _exchanged(told, own, own.shift, levels)
+    bias = own.told(levels)
+    if (
+        bias.size and np.mean(np.abs(bias - levels[0]) < NOTHING) >= USUALLY
+    ):  # and of nobody a bias of its own
+        found = unless_own_lowest(found, levels)
     if len(found.abstained) <= found.users.size - FEWEST or OPEN_SHIFT not in found.abstained.values():
         return found
     any_shift = np.maximum(own.shift, 0)

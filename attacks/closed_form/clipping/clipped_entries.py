@@ -106,7 +106,11 @@ def _completed(rows: Rows, open_: Rows, clipped: Bool[np.ndarray, "users rows K"
     whole = rows.item & ~open_.item & one_sign.all(axis=2) & there[:, None] & np.isfinite(size)
     least = sign * np.where(whole, size, 0)
     # the largest entries of rows that are alike are as large as each other, and were not clipped
-    some = (told & (was > (1 + slack) * at)).any(axis=(1, 2)) | whole.any(axis=1)
+    unseen = clipped & filled.joined[..., None] & ~filled.seen[:, None]
+    sizes = np.abs(scalar)[..., None]
+    largest, smallest = np.where(unseen, sizes, 0).max(axis=1), np.where(unseen, sizes, np.inf).min(axis=1)
+    some = (largest > (1 + slack[:, 0]) * smallest).any(axis=1) | whole.any(axis=1)
+    some |= (told & (was > (1 + slack) * at)).any(axis=(1, 2))
     return _Completed(
         np.where(whole, least, scalar), direction, some & filled.one_step & (beyond | ~told).all(axis=(1, 2))
     )

@@ -18,10 +18,13 @@ SMALL = 1e-3  # of a step, below which a bias is at a bound
 FEWEST = 6  # ratings, of which not all are every second level by chance
 
 
-def no_bias(
+def implausible(
     bias: Float[np.ndarray, "*shape"], levels: Float[np.ndarray, " levels"]
 ) -> Bool[np.ndarray, "*shape"]:
-    """Find numbers that are no mean of some ratings: the highest, or more, or below 0 by more than the grid.
+    """Find numbers that leave no ratings: those of mirror images, and less than 0 by more than the grid.
+
+    The mirror image of ratings as they are is less the lowest and the highest level together, and less the
+    highest alone where the lowest is taken off already. Somebody who rates high has a bias between the two.
 
     Parameters
     ----------
@@ -36,14 +39,15 @@ def no_bias(
 
     Examples
     --------
-    >>> no_bias(np.array([3.5, -1.0, 6.0, -5.0]), np.arange(1.0, 6.0)).tolist()
-    [False, False, True, True]
+    >>> implausible(np.array([3.5, 5.2, -1.0, 6.0, 5.0, -5.0]), np.arange(1.0, 6.0)).tolist()
+    [False, False, False, True, True, True]
     """
-    least = SMALL * step_of(levels)
-    return np.asarray((bias > levels[-1] - least) | (bias < levels[0] - levels[-1] - least))
+    small, low, high = SMALL * step_of(levels), levels[0], levels[-1]
+    mirrored = (bias > low + high - small) | (np.abs(bias - high) < small)
+    return np.asarray(mirrored | (bias < low - high - small))
 
 
-def without_no_biases(found: Reading, levels: Float[np.ndarray, " levels"]) -> Reading:
+def without_implausible_biases(found: Reading, levels: Float[np.ndarray, " levels"]) -> Reading:
     """Leave clients open who are read with a bias that is none, or with one and in larger steps.
 
     Parameters
@@ -56,7 +60,7 @@ def without_no_biases(found: Reading, levels: Float[np.ndarray, " levels"]) -> R
     -------
     Reading
     """
-    doubted = found.answered & no_bias(found.own_bias, levels)
+    doubted = found.answered & implausible(found.own_bias, levels)
     for user in np.flatnonzero(found.answered & (found.own_bias != 0) & ~doubted):
         value = found.value[user]
         told = value[np.isfinite(value)]

@@ -8,7 +8,7 @@ and every other round, under cross-entropy and pairwise losses alike
   positives would show the same number the other way round, but where these do not divide: of clients whose
   numbers differ, and who list less than the whole catalogue, more must show it than do with one chance in
   that number each. A program that leaves out what does not divide shows it all the same: it is not believed
-  where items of the fewer label are nearer to even draws by far than those of the other;
+  where items of the fewer label are draws that are nearly even, and those of the other are not;
 - *repeats*: where negatives are drawn with repetition, or are few, some come more often than others, and
   positives all come as often, once for each of their negatives (``attacks.closed_form.implicit.repeats``);
 - *rounds*: a client's positives are the same in each round, and its negatives are drawn anew. Of M items that
@@ -57,6 +57,7 @@ from attacks.closed_form.implicit.repeats import nats_of
 from attacks.closed_form.implicit.sides import Sides
 
 EVEN, UNEVEN = 3.0, 6.0  # standard deviations of chi squared, up to which counts are of draws, and above not
+NEARLY = 4.5  # the same, up to which few draws may be even
 STRENGTHS = 2.0 ** np.arange(8)  # of the beta law of the shares, in clients
 TINY = 1e-12
 MOSTLY = 0.5  # of the clients that have to show the same number of repeats
@@ -180,12 +181,12 @@ def named(clients: Sequence[Sides], n_items: int) -> Named:
 
 
 def _unless_drawn(told: Named, clients: Sequence[Sides], n_items: int) -> Named:
-    """Nobody's, where those that are said to be positives are nearer to even draws than the negatives are."""
+    """Nobody's, where those that are said to be positives are nearly even draws, and the negatives are not."""
     here = np.flatnonzero(told.positive)
     if here.size:
         some = [clients[client] for client in here.tolist()]
         off, other = (_off_even_draws(some, turn * told.positive[here], n_items) for turn in (1, -1))
-        if off >= max(UNEVEN, 2 * other):
+        if off >= UNEVEN and other <= NEARLY:
             return Named(np.zeros(len(clients), int), np.full(len(clients), 0.5))
     return told
 
