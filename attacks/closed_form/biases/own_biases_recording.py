@@ -30,9 +30,7 @@ ABLE = 6  # ratings of a client that can be read alone
 FEWEST, MOST = 3, 0.9  # clients who are told, and the share of those who can be: nothing else is tried
 CLOSER = 10.0  # times as far from the grid, that an answer without a bias may be
 NOTHING = 1e-3  # stars, below which a bias may be none
-USUALLY = (
-    0.5  # share of the clients: if as many have an implausible bias, those of items are not the program's
-)
+USUALLY = 0.5  # share of the clients: if as many have an implausible bias, items' are not the program's
 
 
 class OwnBiases(NamedTuple):
@@ -127,9 +125,7 @@ def with_own_biases(
     """
     found = _exchanged(told, own, own.shift, levels)
     bias = own.told(levels)
-    if (
-        bias.size and np.mean(np.abs(bias - levels[0]) < NOTHING) >= USUALLY
-    ):  # and of nobody a bias of its own
+    if bias.size and np.mean(np.abs(bias - levels[0]) < NOTHING) >= USUALLY:
         found = unless_own_lowest(found, levels)
     if len(found.abstained) <= found.users.size - FEWEST or OPEN_SHIFT not in found.abstained.values():
         return found

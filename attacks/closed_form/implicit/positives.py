@@ -181,7 +181,7 @@ def named(clients: Sequence[Sides], n_items: int) -> Named:
 
 
 def _unless_drawn(told: Named, clients: Sequence[Sides], n_items: int) -> Named:
-    """Nobody's, where those that are said to be positives are nearly even draws, and the negatives are not."""
+    """Nobody's, where those that are called positives are nearly even draws, and the negatives are not."""
     here = np.flatnonzero(told.positive)
     if here.size:
         some = [clients[client] for client in here.tolist()]
