@@ -27,6 +27,8 @@ from attacks.closed_form.numbers.integer_relation import LOOSE, precision_of
 from attacks.closed_form.uploads.readings import Reading, Rows, among, reading_of, some_of, spread_over
 from victims.transcript.manifest import Manifest
 
+VARIED = 1e-3  # of predictions, by which some must differ from their mean
+
 
 def reading_of_clipped_entries(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
     """Read clients whose largest entries were clipped to one number.
@@ -48,14 +50,24 @@ def reading_of_clipped_entries(rows: Rows, manifest: Manifest, max_misfit: float
     open_ = among(rows._replace(rows=np.where(clipped, 0.0, rows.rows)), item)
     full = _completed(rows, open_, clipped)
     found = reading_of(np.full(rows.item.shape, np.nan), np.nan, max_misfit)
-    here = full.possible & clipped.any(axis=(1, 2))
+    along = np.einsum("urk,uk->ur", rows.factors, full.direction)
+    here = full.possible & clipped.any(axis=(1, 2)) & _varied(along, rows.item)
     if not here.any():
         return found
     found = spread_over(reading_with_gaps(some_of(open_, here), manifest, max_misfit), here)
     levels = np.array(manifest.rating_levels)
-    along = np.einsum("urk,uk->ur", rows.factors, full.direction)
     bounded = rows.item & ~item & (full.scalar != 0)
     return with_bounded(found, full.scalar, along, rows.offset, bounded, levels)
+
+
+def _varied(
+    along: Float[np.ndarray, "users rows"], item: Bool[np.ndarray, "users rows"]
+) -> Bool[np.ndarray, " users"]:
+    """Whose predictions differ: equal ones leave a shift and a sign open, which the bound would seem to tell."""
+    count = np.maximum(item.sum(axis=1), 1)
+    mean = np.where(item, along, 0).sum(axis=1) / count
+    away = np.where(item, np.abs(along - mean[:, None]), 0).max(axis=1, initial=0)
+    return away > VARIED * np.abs(mean)
 
 
 def clipped_entries(rows: Rows) -> Bool[np.ndarray, "users rows K"]:

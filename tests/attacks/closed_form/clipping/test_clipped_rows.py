@@ -151,10 +151,12 @@ def test_three_rows_on_a_line_are_an_accident():
     assert not lower_edge(q2, scalar, 1e-12).any()
 
 
-def test_rows_that_are_alike_were_not_clipped(tmp_path):
+@pytest.mark.parametrize("bound", [np.inf, 0.3])
+def test_rows_that_are_alike_were_not_clipped(tmp_path, bound):
     """Items that all start alike: as large as each other are the largest entries of rows of one rating.
 
-    Before: clients were read as ones of which these were clipped, most of them turned round.
+    Before: clients were read as ones of which these were clipped, most of them turned round; and so were clients
+    whose entries are.
     """
     rng = np.random.default_rng(0)
     q, table = np.full((60, 4), 0.01), np.zeros((10, 60))
@@ -163,6 +165,7 @@ def test_rows_that_are_alike_were_not_clipped(tmp_path):
         for user, own in enumerate(table):
             items, p = rng.choice(60, rng.integers(8, 40), replace=False), rng.normal(0, 0.1, 4)
             own[items] = rng.choice(np.arange(1.0, 6.0), items.size, p=[0.05, 0.1, 0.25, 0.35, 0.25])
-            recorder.upload(0, user, (own[items] - q[items] @ p)[:, None] * p, items)
+            rows = (own[items] - q[items] @ p)[:, None] * p
+            recorder.upload(0, user, np.clip(rows, -bound, bound), items)
     for columns in fl.attack(tmp_path / "t", "undeclared").columns():
         np.testing.assert_allclose(columns["value"], table[columns["user"], columns["index"]], atol=0.1)
