@@ -63,7 +63,7 @@ def reading_of_clipped_entries(rows: Rows, manifest: Manifest, max_misfit: float
 def _varied(
     along: Float[np.ndarray, "users rows"], item: Bool[np.ndarray, "users rows"]
 ) -> Bool[np.ndarray, " users"]:
-    """Whose predictions differ: equal ones leave a shift and a sign open, which the bound would seem to tell."""
+    """Whose predictions differ: equal ones leave a shift and a sign open, which the bound seems to tell."""
     count = np.maximum(item.sum(axis=1), 1)
     mean = np.where(item, along, 0).sum(axis=1) / count
     away = np.where(item, np.abs(along - mean[:, None]), 0).max(axis=1, initial=0)

@@ -155,8 +155,8 @@ def test_three_rows_on_a_line_are_an_accident():
 def test_rows_that_are_alike_were_not_clipped(tmp_path, bound):
     """Items that all start alike: as large as each other are the largest entries of rows of one rating.
 
-    Before: clients were read as ones of which these were clipped, most of them turned round; and so were clients
-    whose entries are.
+    Before: clients were read as ones of which these were clipped, most of them turned round; and so were
+    clients whose entries are.
     """
     rng = np.random.default_rng(0)
     q, table = np.full((60, 4), 0.01), np.zeros((10, 60))

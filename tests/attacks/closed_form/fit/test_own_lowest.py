@@ -24,20 +24,20 @@ def lowest_level(r):
     return r - 1
 
 
-def recorded(path, learned, levels=STARS, least=5, ends=False, users=USERS):
+def recorded(path, learned, levels=STARS, least=5, ends=False, users=USERS, biases=False):
     """One step of clients of ``least`` ratings or more, most of them high; a third may have both ends."""
     rng = np.random.default_rng(2)
     q, p = rng.normal(0, 0.3, (ITEMS, K)), rng.normal(0, 0.3, (users, K))
-    table = np.zeros((users, ITEMS))
+    table, b = np.zeros((users, ITEMS)), rng.normal(0, 0.3, ITEMS) * biases
     with fl.Recorder(path, rating_levels=levels) as recorder:
-        recorder.broadcast(0, q)
+        recorder.broadcast(0, q, **({"biases": b} if biases else {}))
         for user, own in enumerate(table):
             items = rng.choice(ITEMS, rng.integers(least, 3 * least), replace=False)
             share = np.clip(rng.normal(0.7, 0.2, items.size), 0, 1)
             own[items] = levels[np.rint(share * (levels.size - 1)).astype(int)]
             if ends and user % 3 == 0:
                 own[items[:2]] = levels[[0, -1]]
-            error = learned(own[items]) - q[items] @ p[user]
+            error = learned(own[items]) - b[items] - q[items] @ p[user]
             recorder.upload(0, user, -2 * error[:, None] * p[user], items)
     return table
 
@@ -74,6 +74,14 @@ def test_who_has_not_both_ends_is_left_open(tmp_path, learned, levels, attack):
     if learned is own_lowest:
         assert many > 40
         assert found.scope == Scope.RATINGS_AND_ATTRIBUTES
+
+
+def test_known_biases_of_items_are_no_matter(tmp_path):
+    """A bias that all clients have in common is the lowest level then. Before: a third was answered too low."""
+    table = recorded(tmp_path / "t", own_lowest, ends=True, biases=True)
+    many, wrong = answers(fl.attack(tmp_path / "t", "undeclared"), table)
+    assert wrong == 0
+    assert many > 40
 
 
 def test_differences_are_read_where_nobody_has_both_ends(tmp_path):
