@@ -77,7 +77,7 @@ def test_who_has_not_both_ends_is_left_open(tmp_path, learned, levels, attack):
 
 
 def test_known_biases_of_items_are_no_matter(tmp_path):
-    """A bias that all clients have in common is the lowest level then; a third was answered too low before."""
+    """A bias common to all clients is the lowest level then; a third was answered too low before."""
     table = recorded(tmp_path / "t", own_lowest, ends=True, biases=True)
     many, wrong = answers(fl.attack(tmp_path / "t", "undeclared"), table)
     assert wrong == 0
