@@ -183,15 +183,21 @@ def pulls_of(view: View) -> tuple[float, ...]:
 
 def _parallel_without(view: View, missing: float, declared: float) -> bool:
     """Whether rows of most clients have one direction to the last digit, and not where more is taken off."""
-    for batch in view.batches(BATCH_BYTES):
-        across = []
-        for pull in (missing, declared + missing):
-            rows = rows_of(view.manifest, batch.rounds[0], None, pull=pull)
-            some = some_of(rows, np.arange(min(ENOUGH, batch.users.size)))
-            across.append(one_step(some).across <= PARALLEL * some.precision)
-            several = some.item.sum(axis=1) >= SEVERAL
-        return bool(several.any() and (across[0] & ~across[1])[several].mean() > MOSTLY)
-    return False
+    plain, more = (_first_rows(view, pull) for pull in (missing, declared + missing))
+    if plain is None or more is None:
+        return False
+    alone, pulled = (one_step(rows).across <= PARALLEL * rows.precision for rows in (plain, more))
+    several = plain.item.sum(axis=1) >= SEVERAL
+    return bool(several.any() and (alone & ~pulled)[several].mean() > MOSTLY)
+
+
+def _first_rows(view: View, pull: float) -> Rows | None:
+    """Of the first clients, in the first round of their batch; None where nothing is seen."""
+    batch = next(iter(view.batches(BATCH_BYTES)), None)
+    if batch is None:
+        return None
+    rows = rows_of(view.manifest, batch.rounds[0], None, pull=pull)
+    return some_of(rows, np.arange(min(ENOUGH, batch.users.size)))
 
 
 def _with_zeros(asked: list[Asked]) -> bool:
@@ -203,13 +209,12 @@ def _with_zeros(asked: list[Asked]) -> bool:
 
 def _told_pull(view: View) -> tuple[float, ...]:
     """The multiple of its factor in every row, where steps between the rows of the first clients tell one."""
-    for batch in view.batches(BATCH_BYTES):
-        rows = rows_of(view.manifest, batch.rounds[0], None, pull=0.0)
-        some = some_of(rows, np.arange(min(ENOUGH, batch.users.size)))
-        told = pull_of_steps(some)
-        told = pull_of_hidden_steps(some) if told is None else told
-        return () if told is None else (told * view.manifest.upload.scale,)
-    return ()
+    rows = _first_rows(view, 0.0)
+    if rows is None:
+        return ()
+    told = pull_of_steps(rows)
+    told = pull_of_hidden_steps(rows) if told is None else told
+    return () if told is None else (told * view.manifest.upload.scale,)
 
 
 def untold_offset(view: View, max_misfit: float, pull: float | None = None) -> Offset:

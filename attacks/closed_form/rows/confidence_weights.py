@@ -96,14 +96,11 @@ def weighed_by_ratings(numbers: Numbers, levels: Float[np.ndarray, " levels"]) -
     telling = _telling(numbers, rows, levels)
     if len(telling) < FEWEST_AGREEING:
         return out
-    told = np.array([fit.alpha for fit in telling.values()])
-    like = np.abs(told[:, None] / told - 1) < ALIKE
-    most = like[like.sum(axis=1).argmax()]
-    common = float(np.median(told[most])) if most.mean() >= ALL else np.nan
-    alphas = dict(zip(telling, np.where(like.sum(axis=1) >= FEWEST_AGREEING, told, np.nan), strict=True))
+    alphas = _alphas_of(telling, n_users)
+    # rows of others are as exact as those of who tell alpha: with another one they are off the grid by more
     left = max(fit.misfit for fit in telling.values())
     for user, own in enumerate(rows):
-        alpha = common if np.isfinite(common) else alphas.get(user, np.nan)
+        alpha = float(alphas[user])
         if own.size < FEWEST or np.isnan(alpha):
             continue
         fit = _fit(numbers.scalar[user, own], numbers.along[user, own], levels, alpha)
@@ -111,6 +108,18 @@ def weighed_by_ratings(numbers: Numbers, levels: Float[np.ndarray, " levels"]) -
         out.allowed[user] = min(by_chance, RIVAL * max(left, EXACT))
         if fit.alone and fit.misfit <= out.allowed[user]:
             out.value[user, own], out.misfit[user] = fit.ratings, fit.misfit
+    return out
+
+
+def _alphas_of(telling: dict[int, _Fit], n_users: int) -> Float[np.ndarray, " users"]:
+    """The alpha of each client: what nearly all tell who do, or what it tells as another does; else NaN."""
+    told = np.array([fit.alpha for fit in telling.values()])
+    like = np.abs(told[:, None] / told - 1) < ALIKE
+    most = like[like.sum(axis=1).argmax()]
+    if most.sum() >= FEWEST_AGREEING and most.mean() >= ALL:
+        return np.full(n_users, np.median(told[most]))
+    out = np.full(n_users, np.nan)
+    out[list(telling)] = np.where(like.sum(axis=1) >= FEWEST_AGREEING, told, np.nan)
     return out
 
 
