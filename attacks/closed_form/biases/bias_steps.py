@@ -91,6 +91,21 @@ class Moves(NamedTuple):
         )
 
 
+def no_moves(n_factors: int) -> Moves:
+    """Make the moves of clients of whom one round is told.
+
+    Parameters
+    ----------
+    n_factors : int
+
+    Returns
+    -------
+    Moves
+    """
+    none, wide = np.zeros(0), np.zeros((0, n_factors))
+    return Moves(np.zeros(0, int), none, none, none, wide, wide, wide)
+
+
 class _Law(NamedTuple):
     """What a law of the biases says.
 

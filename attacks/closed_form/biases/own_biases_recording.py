@@ -86,7 +86,7 @@ def own_biases_of(view: View, pull: float) -> OwnBiases | None:
         n_able += int((np.max(np.broadcast_arrays(*rows), axis=0) >= ABLE).sum())
     if not any(course.parts for course in courses):
         return None
-    shift = shifts_of(*_clients_and_moves(courses), levels.size, step_of(levels))
+    shift = shifts_of(*clients_and_moves(courses), levels.size, step_of(levels))
     own = OwnBiases(courses, shift, n_able)
     return own if _are_ratings(own, levels) else None
 
@@ -155,8 +155,21 @@ def _applies(view: View, levels: Float[np.ndarray, " levels"]) -> bool:
     return biased and view.manifest.weighting == "observed-only" and even(levels)
 
 
-def _clients_and_moves(courses: list[Course]) -> tuple[Clients, Moves]:
-    """Clients who are read, one or more, part by part, and their moves by number among them."""
+def clients_and_moves(courses: list[Course]) -> tuple[Clients, Moves]:
+    """Put clients who are read after each other.
+
+    Parameters
+    ----------
+    courses : list of Course
+        With one client or more who is read.
+
+    Returns
+    -------
+    Clients
+        Part by part.
+    Moves
+        Of clients by their number among them.
+    """
     reach, n_rated, first_bias, moves = [], [], [], []
     first = 0
     for course in courses:

@@ -1,0 +1,386 @@
+"""A step after every rating, of factors that hold an item's bias as one more column: the errors themselves.
+
+The published program of Koren's model (Surprise's ``SVD``) predicts mu + b_u + b_j + p . q_j, and steps with
+every rating r_k of item j:
+
+    q_j += rho (e_k p_k - lambda q_j)        b_j += rho (e_k - lambda b_j)
+    p_k+1 = (1 - d) p_k + t e_k q_j          b_u += t e_k - d b_u
+
+(d = rho lambda and t = rho there). A row with both, F = s (e p - lambda q) and x = s (e - lambda b), is known
+up to c = s lambda:
+
+    g = x + c b = s e,        p = (F + c q) / g.
+
+c, d and t are three numbers for all rows of all clients, in K equations for each two rows that follow each
+other; c is that of ``attacks.closed_form.uploads.pull_of_steps`` to begin with. A decay of the factors alone
+(g = x), and rows about p after the step, are tried as well. With p told and biases in stars,
+
+    r_k = A g_k + p_k . q + b_j + C,        A = 1 / s, of all clients,
+
+has C alone open for each client: two rows tell A, once their levels are named. No mirror image and no
+multiple of the ratings fits, and a shift by whole levels does.
+
+What it assumes: rows in the order of the steps, three factors or more beside the biases, both in one unit. It
+judges itself: nothing but rounding is left, of the chain and of the grid.
+
+References
+----------
+Y. Koren, R. Bell, C. Volinsky 2009, "Matrix Factorization Techniques for Recommender Systems", Computer
+42(8), doi:10.1109/MC.2009.263. N. Hug 2020, "Surprise: A Python library for recommender systems", JOSS 5(52),
+doi:10.21105/joss.02174.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from scipy.optimize import least_squares
+
+from attacks.closed_form.fit.affine_grid import EVIDENCE
+from attacks.closed_form.fit.credible import HALF
+from attacks.closed_form.fit.goodness_of_fit import step_of
+from attacks.closed_form.uploads.moving_factor import PARALLEL
+from attacks.closed_form.uploads.pull_of_steps import FEWEST, pull_of_steps
+from attacks.closed_form.uploads.readings import Rows
+
+TELLING = 6  # pairs of rows whose levels are named
+PAIRS = 400  # of rows that are asked
+ON_GRID = 0.05  # of a step, within which pairs are in the mean, where chance gives a quarter
+ROUNDS = 3  # of fitting the levels that numbers name
+
+
+class Law(NamedTuple):
+    """What all rows share.
+
+    Attributes
+    ----------
+    pull : float
+        c, in units of the rows.
+    decay, rate : float
+        d, and t over s.
+    biases_decay : bool
+        Whether biases are pulled as factors are.
+    after : bool
+        Whether rows are about the factor after the step.
+    left : float
+        What is left of two rows, of their size.
+    """
+
+    pull: float
+    decay: float
+    rate: float
+    biases_decay: bool
+    after: bool
+    left: float
+
+
+class Errors(NamedTuple):
+    """What the rows say.
+
+    Attributes
+    ----------
+    scalar : (users, rows)
+        g = s e.
+    predicted : (users, rows)
+        p . q + b, in units of the program.
+    gained, kept : (users, rows)
+        What a bias of the client that steps as its factor does has gained before the row, and what is left
+        of what it was before the first.
+    """
+
+    scalar: Float[np.ndarray, "users rows"]
+    predicted: Float[np.ndarray, "users rows"]
+    gained: Float[np.ndarray, "users rows"]
+    kept: Float[np.ndarray, "users rows"]
+
+
+class OnSteps(NamedTuple):
+    """What is read of some clients, up to a shift by whole levels.
+
+    Attributes
+    ----------
+    above : (users, rows) int
+        Steps above the client's lowest rating; -1 where not told.
+    bias : (users,)
+        C before the first row in stars, if the lowest rating is the lowest level.
+    distance : (users,)
+        From the steps, in the mean, in stars.
+    told : (users,) bool
+    """
+
+    above: Int[np.ndarray, "users rows"]
+    bias: Float[np.ndarray, " users"]
+    distance: Float[np.ndarray, " users"]
+    told: Bool[np.ndarray, " users"]
+
+    @property
+    def rank(self) -> tuple[int, float]:
+        """How many are told, and how near to the grid."""
+        return int(self.told.sum()), -float(self.distance[self.told].sum())
+
+
+def law_of(rows: Rows, column: int) -> Law | None:
+    """Find the numbers under which one column of the rows holds their errors.
+
+    Parameters
+    ----------
+    rows : Rows
+        With their order; nothing has been taken off.
+    column : int
+
+    Returns
+    -------
+    Law or None
+        None where there are none.
+    """
+    if rows.sequence is None or rows.rows.shape[2] < 4:
+        return None
+    alone = rows._replace(
+        rows=np.delete(rows.rows, column, axis=2), factors=np.delete(rows.factors, column, axis=2)
+    )
+    pull = pull_of_steps(alone)
+    first, second = _pairs(alone, rows.rows[..., column], rows.factors[..., column].astype(float))
+    if len(first.error) < FEWEST:
+        return None
+    tried = [
+        _fitted(first, second, 0.0 if pull is None else -pull, biases, after)
+        for biases, after in product((True, False) if pull else (False,), (False, True))
+    ]
+    best = min(tried, key=lambda one: one.left)
+    # items and clients that do not move say nothing
+    return best if best.left <= rows.precision**HALF and best.rate != 0 else None
+
+
+class _Some(NamedTuple):
+    """Rows (n, K), their errors (n,), and factors and biases of their items."""
+
+    row: Float[np.ndarray, "n K"]
+    error: Float[np.ndarray, " n"]
+    factor: Float[np.ndarray, "n K"]
+    bias: Float[np.ndarray, " n"]
+
+
+def _pairs(
+    rows: Rows, error: Float[np.ndarray, "users rows"], bias: Float[np.ndarray, "users rows"]
+) -> tuple[_Some, _Some]:
+    """Rows that follow each other, of all clients."""
+    ahead = _in_order(rows)
+    user, place = np.nonzero((ahead[:, :-1] >= 0) & (ahead[:, 1:] >= 0))
+    here = [(user, ahead[user, place + step]) for step in (0, 1)]
+    first, second = (_Some(rows.rows[at], error[at], rows.factors[at].astype(float), bias[at]) for at in here)
+    return first, second
+
+
+def _in_order(rows: Rows) -> Int[np.ndarray, "users rows"]:
+    """Places of the rows in the order in which they were made; -1 after the last."""
+    assert rows.sequence is not None
+    late = np.iinfo(rows.sequence.dtype).max
+    order = np.argsort(np.where(rows.item, rows.sequence, late), axis=1, kind="stable")
+    return np.where(np.take_along_axis(rows.item, order, axis=1), order, -1)
+
+
+def _fitted(first: _Some, second: _Some, pull: float, biases: bool, after: bool) -> Law:
+    """Pull, decay and rate by least squares, from a pull to begin with."""
+    times = 1.0 if biases else 0.0
+    both = ((first, second), (second, first))
+    lengths = [np.linalg.norm(one.row, axis=1) * np.abs(other.error) for one, other in both]
+    size = np.maximum(lengths[0] + lengths[1], np.finfo(float).tiny)[:, None]
+
+    def parts(pull: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        g, h = (one.error + times * pull * one.bias for one in (first, second))
+        before, now = (one.row + pull * one.factor for one in (first, second))
+        step, item = (h, second.factor) if after else (g, first.factor)
+        return now * g[:, None] / size, before * h[:, None] / size, (g * h * step)[:, None] * item / size
+
+    def left(numbers: np.ndarray) -> np.ndarray:
+        now, before, push = parts(numbers[0] * unit[0])
+        return (now - (1 - numbers[1] * unit[1]) * before - numbers[2] * unit[2] * push).ravel()
+
+    now, before, push = parts(pull)
+    table = np.stack([-before.ravel(), push.ravel()], axis=1)
+    (decay, rate), *_ = np.linalg.lstsq(table, (now - before).ravel(), rcond=None)
+    start = np.array([pull, decay, rate])
+    unit = np.where(start == 0, 1.0, np.abs(start))
+    free = np.array([pull != 0, True, True])
+
+    def of_free(some: np.ndarray) -> np.ndarray:
+        numbers = start / unit
+        numbers[free] = some
+        return left(numbers)
+
+    found = least_squares(of_free, (start / unit)[free], method="lm", xtol=1e-15, ftol=1e-15, gtol=1e-15)
+    numbers = start.copy()
+    numbers[free] = found.x * unit[free]
+    return Law(*numbers.tolist(), biases, after, float(np.sqrt(np.mean(found.fun**2))))
+
+
+def errors_of(rows: Rows, column: int, law: Law) -> Errors:
+    """What all rows of some clients say under a law.
+
+    Parameters
+    ----------
+    rows : Rows
+        With their order; nothing has been taken off.
+    column : int
+    law : Law
+
+    Returns
+    -------
+    Errors
+        0 off the items.
+    """
+    bias = rows.factors[..., column].astype(float)
+    factors = np.delete(rows.factors, column, axis=2).astype(float)
+    g = rows.rows[..., column] + law.pull * bias * law.biases_decay
+    with np.errstate(divide="ignore", invalid="ignore"):
+        p = (np.delete(rows.rows, column, axis=2) + law.pull * factors) / g[..., None]
+    if law.after:
+        p = (p - law.rate * g[..., None] * factors) / (1 - law.decay)
+    ahead = _in_order(rows)
+    there = ahead >= 0
+    in_order = np.where(there, np.take_along_axis(g, np.maximum(ahead, 0), axis=1), 0)
+    gained, kept = np.zeros(g.shape), np.zeros(g.shape)
+    own, left = np.zeros(len(g)), 1.0
+    for step in range(g.shape[1]):
+        some = np.flatnonzero(there[:, step])
+        gained[some, ahead[some, step]], kept[some, ahead[some, step]] = own[some], left
+        own = (1 - law.decay) * own + law.rate * in_order[:, step]
+        left *= 1 - law.decay
+    predicted = np.einsum("urk,urk->ur", p, factors) + bias
+    return Errors(*(np.where(rows.item, one, 0) for one in (g, predicted, gained, kept)))
+
+
+def on_steps(
+    errors: Errors,
+    item: Bool[np.ndarray, "users rows"],
+    levels: Float[np.ndarray, " levels"],
+    precision: float,
+) -> OnSteps:
+    """Find the number A of all clients that puts their ratings on the steps of the grid.
+
+    Parameters
+    ----------
+    errors : Errors
+    item : (users, rows) bool
+    levels : (n_levels,)
+        An ``even`` grid, in stars (``attacks.closed_form.centres.centred``).
+    precision : float
+        Relative size of the rows' last digit.
+
+    Returns
+    -------
+    OnSteps
+        Of the bias that explains most clients: one that stays, or one that steps, from 0 or not.
+    """
+    item = item & np.isfinite(errors.predicted) & (errors.scalar != 0)
+    best = nobody(item.shape)
+    one = np.ones(item.shape)
+    ways = ((0.0, one[..., None]), (1.0, one[..., None]), (1.0, np.stack([one, errors.kept], axis=2)))
+    # programs learn ratings as they are, or over the highest level, or over their range
+    for unit, (moving, columns) in product((1.0, float(levels[-1]), float(np.ptp(levels))), ways):
+        offset = unit * (errors.predicted + moving * errors.gained)
+        a = _of_pairs(errors.scalar, offset, item, levels)
+        if a is not None:
+            found = _read(Grid(errors.scalar, offset, columns, item, levels), a, precision)
+            best = found if found.rank > best.rank else best
+    return best
+
+
+def nobody(shape: tuple[int, ...]) -> OnSteps:
+    """Make the reading of clients of whom nothing is told.
+
+    Parameters
+    ----------
+    shape : (users, rows)
+
+    Returns
+    -------
+    OnSteps
+    """
+    open_ = np.full(shape[0], np.nan)
+    return OnSteps(np.full(shape, -1), open_, open_, np.zeros(shape[0], bool))
+
+
+def _of_pairs(
+    scalar: Float[np.ndarray, "users rows"],
+    offset: Float[np.ndarray, "users rows"],
+    item: Bool[np.ndarray, "users rows"],
+    levels: Float[np.ndarray, " levels"],
+) -> float | None:
+    """A, by pairs of rows of which a few have their levels named; None where no number fits nearly all."""
+    step = step_of(levels)
+    user, place = np.nonzero(item[:, :-1] & item[:, 1:])
+    by_error = np.diff(scalar, axis=1)[user, place]
+    by_rest = np.diff(offset, axis=1)[user, place]
+    most = np.argsort(-np.abs(by_error), kind="stable")[:PAIRS]
+    by_error, by_rest = by_error[most], by_rest[most]
+    if len(most) < FEWEST or not by_error.all():
+        return None
+    apart = step * np.arange(1 - levels.size, levels.size)
+    tried = ((apart - by_rest[:TELLING, None]) / by_error[:TELLING, None]).ravel()
+    for _ in range(ROUNDS):
+        value = tried[:, None] * by_error + by_rest
+        named = step * np.clip(np.rint(value / step), 1 - levels.size, levels.size - 1)
+        away = np.abs(value - named).mean(axis=1)
+        tried = tried + ((named - value) * by_error).sum(axis=1) / (by_error**2).sum()
+    best = int(np.argmin(away))
+    return float(tried[best]) if away[best] <= ON_GRID * step else None
+
+
+class Grid(NamedTuple):
+    """r = A scalar + offset + columns . c, of some clients.
+
+    Attributes
+    ----------
+    scalar, offset : (users, rows)
+    columns : (users, rows, n)
+        What a bias of the client adds, with one number each.
+    item : (users, rows) bool
+    levels : (n_levels,)
+    """
+
+    scalar: Float[np.ndarray, "users rows"]
+    offset: Float[np.ndarray, "users rows"]
+    columns: Float[np.ndarray, "users rows n"]
+    item: Bool[np.ndarray, "users rows"]
+    levels: Float[np.ndarray, " levels"]
+
+
+def _read(grid: Grid, a: float, precision: float) -> OnSteps:
+    """Ratings up to a shift, by A to begin with."""
+    step, item = step_of(grid.levels), grid.item
+    scalar, offset = grid.scalar * item, grid.offset * item
+    columns = grid.columns * item[..., None]
+    inverse = np.linalg.pinv(columns)
+    turned = (np.exp(2j * np.pi * (a * scalar + offset) / step) * item).sum(axis=1)
+    own = np.zeros((len(item), columns.shape[2]))
+    own[:, 0] = -np.angle(turned) / (2 * np.pi) * step
+
+    def beside(rows: Float[np.ndarray, "users rows"]) -> Float[np.ndarray, "users rows"]:
+        """Without what a bias explains."""
+        return rows - np.matmul(columns, np.matmul(inverse, rows[..., None]))[..., 0]
+
+    across = beside(scalar)
+    for _ in range(ROUNDS):
+        steps = np.rint((a * scalar + offset + np.matmul(columns, own[..., None])[..., 0]) / step) * item
+        rest = step * steps - offset
+        off = np.abs(beside(rest - a * scalar)).max(axis=1, initial=0)
+        good = off <= ON_GRID * step
+        if (across[good] ** 2).sum() > 0:
+            a = float((across[good] * beside(rest)[good]).sum() / (across[good] ** 2).sum())
+        own = np.matmul(inverse, (rest - a * scalar)[..., None])[..., 0]
+    count = item.sum(axis=1)
+    distance = np.abs(beside(rest - a * scalar)).sum(axis=1) / np.maximum(count, 1)
+    floor = PARALLEL * precision * step
+    # what is on the steps by accident: each row beyond those that tell the bias is as near so
+    nats = (count - columns.shape[2]) * np.log(step / (4 * np.maximum(distance, floor)))
+    steps = steps.astype(int)
+    lowest = np.where(item, steps, np.iinfo(int).max).min(axis=1, initial=np.iinfo(int).max)
+    above = np.where(item, steps - lowest[:, None], -1)
+    told = (nats >= EVIDENCE) & (distance <= precision**HALF * step)
+    told &= above.max(axis=1, initial=0) < grid.levels.size
+    bias = np.where(told, grid.levels[0] - step * lowest + own.sum(axis=1), np.nan)
+    return OnSteps(np.where(told[:, None], above, -1), bias, np.where(told, distance, np.nan), told)
