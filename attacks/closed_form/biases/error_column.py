@@ -89,12 +89,15 @@ class Errors(NamedTuple):
     gained, kept : (users, rows)
         What a bias of the client that steps as its factor does has gained before the row, and what is left
         of what it was before the first.
+    alike : (users, rows)
+        How many rows its step made.
     """
 
     scalar: Float[np.ndarray, "users rows"]
     predicted: Float[np.ndarray, "users rows"]
     gained: Float[np.ndarray, "users rows"]
     kept: Float[np.ndarray, "users rows"]
+    alike: Float[np.ndarray, "users rows"]
 
 
 class OnSteps(NamedTuple):
@@ -217,21 +220,26 @@ def _fitted(first: _Some, second: _Some, pull: float, biases: bool, after: bool)
     return Law(*numbers.tolist(), biases, after, float(np.sqrt(np.mean(found.fun**2))))
 
 
-def errors_of(rows: Rows, column: int, law: Law) -> Errors:
+def errors_of(
+    rows: Rows, column: int, law: Law, place: Int[np.ndarray, "users rows"] | None = None
+) -> Errors:
     """What all rows of some clients say under a law.
 
     Parameters
     ----------
     rows : Rows
-        With their order; nothing has been taken off.
+        Nothing has been taken off.
     column : int
     law : Law
+    place : (users, rows) int, optional
+        Number of the step that made a row, -1 where that is not told; their order, where this is not given.
 
     Returns
     -------
     Errors
-        0 off the items.
+        0 off the items; NaN where the place is not told.
     """
+    place = place_of(rows) if place is None else place
     bias = rows.factors[..., column].astype(float)
     factors = np.delete(rows.factors, column, axis=2).astype(float)
     g = rows.rows[..., column] + law.pull * bias * law.biases_decay
@@ -239,18 +247,38 @@ def errors_of(rows: Rows, column: int, law: Law) -> Errors:
         p = (np.delete(rows.rows, column, axis=2) + law.pull * factors) / g[..., None]
     if law.after:
         p = (p - law.rate * g[..., None] * factors) / (1 - law.decay)
-    ahead = _in_order(rows)
-    there = ahead >= 0
-    in_order = np.where(there, np.take_along_axis(g, np.maximum(ahead, 0), axis=1), 0)
-    gained, kept = np.zeros(g.shape), np.zeros(g.shape)
-    own, left = np.zeros(len(g)), 1.0
-    for step in range(g.shape[1]):
-        some = np.flatnonzero(there[:, step])
-        gained[some, ahead[some, step]], kept[some, ahead[some, step]] = own[some], left
-        own = (1 - law.decay) * own + law.rate * in_order[:, step]
-        left *= 1 - law.decay
+    there = rows.item & (place >= 0)
+    user, at = np.nonzero(there)[0], place[there]
+    alike, push = (np.zeros((len(g), int(place.max(initial=0)) + 1)) for _ in range(2))
+    np.add.at(alike, (user, at), 1.0)
+    np.add.at(push, (user, at), g[there])
+    gained, left = np.zeros(push.shape), (1 - law.decay) ** np.arange(push.shape[1])
+    for step in range(1, push.shape[1]):
+        gained[:, step] = (1 - law.decay) * gained[:, step - 1] + law.rate * push[:, step - 1]
+    own = np.arange(len(g))[:, None]
+    by_step = (gained[own, place], np.broadcast_to(left, push.shape)[own, place], alike[own, place])
     predicted = np.einsum("urk,urk->ur", p, factors) + bias
-    return Errors(*(np.where(rows.item, one, 0) for one in (g, predicted, gained, kept)))
+    every = (g, np.where(there, predicted, np.nan), *by_step)
+    return Errors(*(np.where(rows.item, one, 0.0) for one in every))
+
+
+def place_of(rows: Rows) -> Int[np.ndarray, "users rows"]:
+    """Number rows in the order in which they were sent; -1 off the items.
+
+    Parameters
+    ----------
+    rows : Rows
+        With their order.
+
+    Returns
+    -------
+    (users, rows) int
+    """
+    ahead = _in_order(rows)
+    place = np.full(ahead.shape, -1)
+    user, step = np.nonzero(ahead >= 0)
+    place[user, ahead[user, step]] = step
+    return place
 
 
 def on_steps(
@@ -280,13 +308,32 @@ def on_steps(
     one = np.ones(item.shape)
     ways = ((0.0, one[..., None]), (1.0, one[..., None]), (1.0, np.stack([one, errors.kept], axis=2)))
     # programs learn ratings as they are, or over the highest level, or over their range
-    for unit, (moving, columns) in product((1.0, float(levels[-1]), float(np.ptp(levels))), ways):
-        offset = unit * (errors.predicted + moving * errors.gained)
-        a = _of_pairs(errors.scalar, offset, item, levels)
+    units = (1.0, float(levels[-1]), float(np.ptp(levels)))
+    for scalar, unit, (moving, columns) in product(scalars_of(errors, item), units, ways):
+        offset = np.where(item, unit * (errors.predicted + moving * errors.gained), 0)
+        a = _of_pairs(scalar, offset, item, levels)
         if a is not None:
-            found = _read(Grid(errors.scalar, offset, columns, item, levels), a, precision)
+            found = _read(Grid(scalar, offset, columns, item, levels), a, precision)
             best = found if found.rank > best.rank else best
     return best
+
+
+def scalars_of(errors: Errors, item: Bool[np.ndarray, "users rows"]) -> list[Float[np.ndarray, "users rows"]]:
+    """Errors up to one number: as they are, and where steps have several sizes also as parts of means.
+
+    Parameters
+    ----------
+    errors : Errors
+    item : (users, rows) bool
+        Rows that count.
+
+    Returns
+    -------
+    list of (users, rows)
+    """
+    most = errors.alike[item].max(initial=1.0)
+    uneven = bool((errors.alike[item] < most).any())
+    return [errors.scalar, errors.scalar * errors.alike / most][: 1 + uneven]
 
 
 def nobody(shape: tuple[int, ...]) -> OnSteps:

@@ -6,12 +6,20 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from attacks.closed_form.biases.bias_courses import Course, Part
 from attacks.closed_form.biases.bias_steps import no_moves, shifts_of
-from attacks.closed_form.biases.error_column import Law, OnSteps, errors_of, law_of, nobody, on_steps
-from attacks.closed_form.biases.error_order import orders_of
+from attacks.closed_form.biases.error_batches import placed
+from attacks.closed_form.biases.error_column import (
+    Law,
+    OnSteps,
+    errors_of,
+    law_of,
+    nobody,
+    on_steps,
+    place_of,
+)
 from attacks.closed_form.biases.own_biases_recording import ABLE, FEWEST, MOST, OwnBiases, clients_and_moves
 from attacks.closed_form.centres.centred import even
 from attacks.closed_form.centres.shifted import told_alone
@@ -58,25 +66,22 @@ def read_error_column(view: View) -> OwnBiases | None:
 
 
 class _Told(NamedTuple):
-    """Rows of a round in their order, the column of their errors, and the law that both tell."""
+    """The column of a round's errors, the law, and which step made which row."""
 
-    rows: Rows
     column: int
     law: Law
+    place: Int[np.ndarray, "users rows"]
 
 
 def _told_by(rows: Rows, columns: Iterable[int]) -> list[_Told]:
     """Columns that leave next to nothing of the chain, in the order of the rows; or in others, if none do."""
     asked = _asked(rows)
-    seen = [_Told(rows, column, law) for column in columns if (law := law_of(asked, column)) is not None]
+    seen = [(column, law) for column in columns if (law := law_of(asked, column)) is not None]
     if seen:
-        return [min(seen, key=lambda one: one.law.left)]
-    return [
-        _Told(ordered, column, law)
-        for column in {0, rows.rows.shape[2] - 1} & set(columns)  # biases are at one end of a joined table
-        for ordered in orders_of(rows, column, asked)
-        if (law := law_of(_asked(ordered), column)) is not None
-    ]
+        column, law = min(seen, key=lambda one: one[1].left)
+        return [_Told(column, law, place_of(rows))]
+    ends = sorted({0, rows.rows.shape[2] - 1} & set(columns))  # biases are at one end of a joined table
+    return [_Told(column, *one) for column in ends for one in placed(rows, column, asked)]
 
 
 def _asked(rows: Rows) -> Rows:
@@ -113,5 +118,5 @@ def _course_of(
 def _of_round(rows: Rows, column: int, levels: Float[np.ndarray, " levels"]) -> OnSteps:
     """Read some clients in one round."""
     told = _told_by(rows, [column]) if len(rows.rows) else []
-    found = [on_steps(errors_of(*one), one.rows.item, levels, rows.precision) for one in told]
+    found = [on_steps(errors_of(rows, *one), rows.item, levels, rows.precision) for one in told]
     return max(found, key=lambda one: one.rank, default=nobody(rows.item.shape))

@@ -1,20 +1,21 @@
-"""In which order a client went through its ratings, where a column of its rows holds their errors.
+"""In which order a client made its steps, where a column of its rows holds their errors.
 
 For ``attacks.closed_form.biases.error_column``, where rows come in another order than that of the steps
-(sorted by item, say). Rows tell the factors p that they were made with, but for one number c, which
-``attacks.closed_form.uploads.pull_of_steps`` finds without an order. From there
+(sorted by item, say), and for steps over several rows. Rows tell the factors p that they were made with, but
+for one number (``attacks.closed_form.biases.error_batches``). From there
 
-    p_k+1 - p_k = t g_k q_k - d p_k
+    p_k+1 - p_k = t sum g q - d p_k,
 
-has two numbers, t and d, in K equations: of all pairs of rows only those that follow each other have nothing
-but rounding left. They tell both numbers, and these every row's next one.
+the sum over the rows of step k, has two numbers, t and d, in K equations: of all pairs of steps only those
+that follow each other have nothing but rounding left. They tell both numbers, and these every step's next one.
+The same backwards is that of rows about the factor after the step in place of before it, which only ratings
+tell.
 
-What it assumes: as ``error_column``, four factors or more beside the biases.
+What it assumes: four factors or more beside the biases, where the order is not seen.
 """
 
 from __future__ import annotations
 
-from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -22,115 +23,130 @@ from jaxtyping import Float, Int
 from scipy.spatial import cKDTree
 
 from attacks.closed_form.fit.credible import HALF
-from attacks.closed_form.uploads.pull_of_steps import ROWS, pull_of_hidden_steps
-from attacks.closed_form.uploads.readings import Rows
+from attacks.closed_form.uploads.pull_of_steps import ROWS
 
-FEWEST = 12  # rows that have to be followed by another one
-MOST = 0.75  # of a client's rows that have to be
-WIDTH = 4  # factors, so that a pair of rows is told from any other
+FEWEST = 6  # steps that have to be followed by another one
+MOST = 0.75  # of a client's steps that have to be
+WIDTH = 4  # factors, so that a pair of steps is told from any other
 
 
-def orders_of(rows: Rows, column: int, asked: Rows) -> list[Rows]:
-    """Put rows into the order of their steps.
+class Steps(NamedTuple):
+    """With which factors a client made its rows, and what pushed it on from there.
 
-    Parameters
+    Attributes
     ----------
-    rows : Rows
-        Of all clients; nothing has been taken off.
-    column : int
-        That holds the errors.
-    asked : Rows
-        Of a few clients who tell the numbers.
-
-    Returns
-    -------
-    list of Rows
-        With an order as their ``sequence``, without the rows of clients who tell none. The same backwards is
-        that of other rows, about the factor after the step in place of before it: only ratings tell which.
+    factor, push : (n, K)
+        p, and the sum of g q; in any order.
     """
-    if rows.rows.shape[2] <= WIDTH:
-        return []
-    alone = {name: np.delete(getattr(asked, name), column, axis=2) for name in ("rows", "factors")}
-    pull = pull_of_hidden_steps(asked._replace(**alone))
-    out = []
-    for biases, after in product((True, False) if pull else (False,), (False, True)):
-        law = (0.0 if pull is None else -pull, biases, after)
-        made = [_made(asked, user, column, *law) for user in range(len(asked.rows))]
-        numbers = _numbers(made, asked.precision)
-        if numbers is not None:
-            out.append(_with_order(rows, column, law, numbers))
-    return out
-
-
-class _Made(NamedTuple):
-    """With which factors a client made its rows (n, K), and what pushed it on from there, or to there."""
 
     factor: Float[np.ndarray, "n K"]
     push: Float[np.ndarray, "n K"]
-    after: bool
 
 
-def _made(rows: Rows, user: int, column: int, pull: float, biases: bool, after: bool) -> _Made:
-    """What one client's rows say under a pull."""
-    here = rows.item[user]
-    row, factor = (np.delete(part[user, here], column, axis=1) for part in (rows.rows, rows.factors))
-    error = rows.rows[user, here, column] + biases * pull * rows.factors[user, here, column]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return _Made((row + pull * factor) / error[:, None], error[:, None] * factor, after)
+class Numbers(NamedTuple):
+    """What is left of the factor at each step, 1 - d, and t."""
+
+    kept: float
+    rate: float
 
 
-def _numbers(clients: list[_Made], precision: float) -> tuple[float, float] | None:
-    """What is left of the factor at each step, and what multiplies a push, by pairs that have no rest."""
-    found = [_of_pairs(one, precision) for one in clients]
-    told = np.concatenate(found) if found else np.zeros((0, 2))
-    n_rows = sum(len(one.factor) for one in clients)
-    if len(told) < max(FEWEST, MOST * (n_rows - len(clients))):
+def numbers_in_order(clients: list[Steps], precision: float) -> Numbers | None:
+    """Fit both numbers to steps that come in their order.
+
+    Parameters
+    ----------
+    clients : list of Steps
+    precision : float
+        Relative size of the rows' last digit.
+
+    Returns
+    -------
+    Numbers or None
+        None where more than rounding is left, or there are too few steps.
+    """
+    both = [
+        (one.factor[1:], one.factor[:-1], one.push[:-1]) for one in clients if np.isfinite(one.factor).all()
+    ]
+    if sum(len(now) for now, _, _ in both) < FEWEST:
         return None
-    kept, rate = np.median(told, axis=0).tolist()
-    return kept, rate
+    now, before, push = (np.concatenate(part) for part in zip(*both, strict=True))
+    table = np.stack([before.ravel(), push.ravel()], axis=1)
+    (kept, rate), *_ = np.linalg.lstsq(table, now.ravel(), rcond=None)
+    left = np.linalg.norm(now - kept * before - rate * push)
+    return (
+        Numbers(float(kept), float(rate)) if left <= precision**HALF * np.linalg.norm(now - before) else None
+    )
 
 
-def _of_pairs(made: _Made, precision: float) -> Float[np.ndarray, "pairs 2"]:
-    """Both numbers of each pair of rows that may follow each other."""
-    n = len(made.factor)
-    if n < 2 or n > ROWS or not np.isfinite(made.factor).all():
+def numbers_of(clients: list[Steps], precision: float, after: bool) -> Numbers | None:
+    """Find both numbers by pairs of steps that have no rest, in whatever order they come.
+
+    Parameters
+    ----------
+    clients : list of Steps
+    precision : float
+        Relative size of the rows' last digit.
+    after : bool
+        Whether rows are about the factor after the step.
+
+    Returns
+    -------
+    Numbers or None
+        None where too few steps follow another one.
+    """
+    if not clients or clients[0].factor.shape[1] < WIDTH:
+        return None
+    told = np.concatenate([_of_pairs(one, precision, after) for one in clients])
+    n_steps = sum(len(one.factor) for one in clients)
+    if len(told) < max(FEWEST, MOST * (n_steps - len(clients))):
+        return None
+    return Numbers(*np.median(told, axis=0).tolist())
+
+
+def _of_pairs(steps: Steps, precision: float, after: bool) -> Float[np.ndarray, "pairs 2"]:
+    """Both numbers of each pair of steps that may follow each other."""
+    n = len(steps.factor)
+    if n < 2 or n > ROWS or not np.isfinite(steps.factor).all():
         return np.zeros((0, 2))
     first, second = np.nonzero(~np.eye(n, dtype=bool))
-    push = made.push[second if made.after else first]
-    table = np.stack([made.factor[first], push], axis=2)
-    numbers = np.matmul(np.linalg.pinv(table), made.factor[second][..., None])
-    left = np.linalg.norm(made.factor[second] - np.matmul(table, numbers)[..., 0], axis=1)
-    step = np.linalg.norm(made.factor[second] - made.factor[first], axis=1)
-    return numbers[left <= precision**HALF * step, :, 0]
+    table = np.stack([steps.factor[first], steps.push[second if after else first]], axis=2)
+    numbers = np.matmul(np.linalg.pinv(table), steps.factor[second][..., None])
+    left = np.linalg.norm(steps.factor[second] - np.matmul(table, numbers)[..., 0], axis=1)
+    length = np.linalg.norm(steps.factor[second] - steps.factor[first], axis=1)
+    return numbers[left <= precision**HALF * length, :, 0]
 
 
-def _with_order(rows: Rows, column: int, law: tuple[float, bool, bool], numbers: tuple[float, float]) -> Rows:
-    """Rows of the clients whose rows all follow each other, in their order."""
-    sequence, item = np.zeros(rows.item.shape, int), rows.item.copy()
-    for user in range(len(item)):
-        here = np.flatnonzero(item[user])
-        order = _order(_made(rows, user, column, *law), *numbers)
-        item[user, here] = order is not None
-        sequence[user, here] = np.arange(here.size) if order is None else order
-    return rows._replace(sequence=sequence, item=item)
+def order_of(steps: Steps, numbers: Numbers, after: bool) -> Int[np.ndarray, " n"] | None:
+    """Number one client's steps in their order.
 
+    Parameters
+    ----------
+    steps : Steps
+    numbers : Numbers
+    after : bool
+        As of ``numbers_of``.
 
-def _order(made: _Made, kept: float, rate: float) -> Int[np.ndarray, " n"] | None:
-    """Places of a client's rows among its steps; None where they are no chain."""
-    n = len(made.factor)
-    if n < 2 or not np.isfinite(made.factor).all():
-        return np.arange(n) if n == 1 else None
-    next_ = kept * made.factor
+    Returns
+    -------
+    (n,) int, or None
+        None where they are no chain.
+    """
+    n = len(steps.factor)
+    if n == 1:
+        return np.zeros(1, int)
+    if not np.isfinite(steps.factor).all():
+        return None
     # a row about the factor after its step is what its own push has led to
-    before = made.factor - rate * made.push if made.after else made.factor
-    next_ = next_ if made.after else next_ + rate * made.push
-    away, after = cKDTree(before).query(next_)
+    before = steps.factor - numbers.rate * steps.push if after else steps.factor
+    led = numbers.kept * steps.factor if after else numbers.kept * steps.factor + numbers.rate * steps.push
+    away, follower = cKDTree(before).query(led)
     last = int(np.argmax(away))
+    starts = np.setdiff1d(np.arange(n), np.delete(follower, last))
     place = np.full(n, -1)
-    at = int(np.setdiff1d(np.arange(n), np.delete(after, last), assume_unique=False)[0])
+    at = int(starts[0])
     for step in range(n):
         if place[at] >= 0:
             return None
         place[at] = step
-        at = int(after[at])
+        at = int(follower[at])
     return place
