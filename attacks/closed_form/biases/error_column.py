@@ -36,20 +36,12 @@ from itertools import product
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from scipy.optimize import least_squares
 
-from attacks.closed_form.fit.affine_grid import EVIDENCE
 from attacks.closed_form.fit.credible import HALF
-from attacks.closed_form.fit.goodness_of_fit import step_of
-from attacks.closed_form.uploads.moving_factor import PARALLEL
 from attacks.closed_form.uploads.pull_of_steps import FEWEST, pull_of_steps
 from attacks.closed_form.uploads.readings import Rows
-
-TELLING = 6  # pairs of rows whose levels are named
-PAIRS = 400  # of rows that are asked
-ON_GRID = 0.05  # of a step, within which pairs are in the mean, where chance gives a quarter
-ROUNDS = 3  # of fitting the levels that numbers name
 
 
 class Law(NamedTuple):
@@ -98,31 +90,6 @@ class Errors(NamedTuple):
     gained: Float[np.ndarray, "users rows"]
     kept: Float[np.ndarray, "users rows"]
     alike: Float[np.ndarray, "users rows"]
-
-
-class OnSteps(NamedTuple):
-    """What is read of some clients, up to a shift by whole levels.
-
-    Attributes
-    ----------
-    above : (users, rows) int
-        Steps above the client's lowest rating; -1 where not told.
-    bias : (users,)
-        C before the first row in stars, if the lowest rating is the lowest level.
-    distance : (users,)
-        From the steps, in the mean, in stars.
-    told : (users,) bool
-    """
-
-    above: Int[np.ndarray, "users rows"]
-    bias: Float[np.ndarray, " users"]
-    distance: Float[np.ndarray, " users"]
-    told: Bool[np.ndarray, " users"]
-
-    @property
-    def rank(self) -> tuple[int, float]:
-        """How many are told, and how near to the grid."""
-        return int(self.told.sum()), -float(self.distance[self.told].sum())
 
 
 def law_of(rows: Rows, column: int) -> Law | None:
@@ -279,155 +246,3 @@ def place_of(rows: Rows) -> Int[np.ndarray, "users rows"]:
     user, step = np.nonzero(ahead >= 0)
     place[user, ahead[user, step]] = step
     return place
-
-
-def on_steps(
-    errors: Errors,
-    item: Bool[np.ndarray, "users rows"],
-    levels: Float[np.ndarray, " levels"],
-    precision: float,
-) -> OnSteps:
-    """Find the number A of all clients that puts their ratings on the steps of the grid.
-
-    Parameters
-    ----------
-    errors : Errors
-    item : (users, rows) bool
-    levels : (n_levels,)
-        An ``even`` grid, in stars (``attacks.closed_form.centres.centred``).
-    precision : float
-        Relative size of the rows' last digit.
-
-    Returns
-    -------
-    OnSteps
-        Of the bias that explains most clients: one that stays, or one that steps, from 0 or not.
-    """
-    item = item & np.isfinite(errors.predicted) & (errors.scalar != 0)
-    best = nobody(item.shape)
-    one = np.ones(item.shape)
-    ways = ((0.0, one[..., None]), (1.0, one[..., None]), (1.0, np.stack([one, errors.kept], axis=2)))
-    # programs learn ratings as they are, or over the highest level, or over their range
-    units = (1.0, float(levels[-1]), float(np.ptp(levels)))
-    for scalar, unit, (moving, columns) in product(scalars_of(errors, item), units, ways):
-        offset = np.where(item, unit * (errors.predicted + moving * errors.gained), 0)
-        a = _of_pairs(scalar, offset, item, levels)
-        if a is not None:
-            found = _read(Grid(scalar, offset, columns, item, levels), a, precision)
-            best = found if found.rank > best.rank else best
-    return best
-
-
-def scalars_of(errors: Errors, item: Bool[np.ndarray, "users rows"]) -> list[Float[np.ndarray, "users rows"]]:
-    """Errors up to one number: as they are, and where steps have several sizes also as parts of means.
-
-    Parameters
-    ----------
-    errors : Errors
-    item : (users, rows) bool
-        Rows that count.
-
-    Returns
-    -------
-    list of (users, rows)
-    """
-    most = errors.alike[item].max(initial=1.0)
-    uneven = bool((errors.alike[item] < most).any())
-    return [errors.scalar, errors.scalar * errors.alike / most][: 1 + uneven]
-
-
-def nobody(shape: tuple[int, ...]) -> OnSteps:
-    """Make the reading of clients of whom nothing is told.
-
-    Parameters
-    ----------
-    shape : (users, rows)
-
-    Returns
-    -------
-    OnSteps
-    """
-    open_ = np.full(shape[0], np.nan)
-    return OnSteps(np.full(shape, -1), open_, open_, np.zeros(shape[0], bool))
-
-
-def _of_pairs(
-    scalar: Float[np.ndarray, "users rows"],
-    offset: Float[np.ndarray, "users rows"],
-    item: Bool[np.ndarray, "users rows"],
-    levels: Float[np.ndarray, " levels"],
-) -> float | None:
-    """A, by pairs of rows of which a few have their levels named; None where no number fits nearly all."""
-    step = step_of(levels)
-    user, place = np.nonzero(item[:, :-1] & item[:, 1:])
-    by_error = np.diff(scalar, axis=1)[user, place]
-    by_rest = np.diff(offset, axis=1)[user, place]
-    most = np.argsort(-np.abs(by_error), kind="stable")[:PAIRS]
-    by_error, by_rest = by_error[most], by_rest[most]
-    if len(most) < FEWEST or not by_error.all():
-        return None
-    apart = step * np.arange(1 - levels.size, levels.size)
-    tried = ((apart - by_rest[:TELLING, None]) / by_error[:TELLING, None]).ravel()
-    for _ in range(ROUNDS):
-        value = tried[:, None] * by_error + by_rest
-        named = step * np.clip(np.rint(value / step), 1 - levels.size, levels.size - 1)
-        away = np.abs(value - named).mean(axis=1)
-        tried = tried + ((named - value) * by_error).sum(axis=1) / (by_error**2).sum()
-    best = int(np.argmin(away))
-    return float(tried[best]) if away[best] <= ON_GRID * step else None
-
-
-class Grid(NamedTuple):
-    """r = A scalar + offset + columns . c, of some clients.
-
-    Attributes
-    ----------
-    scalar, offset : (users, rows)
-    columns : (users, rows, n)
-        What a bias of the client adds, with one number each.
-    item : (users, rows) bool
-    levels : (n_levels,)
-    """
-
-    scalar: Float[np.ndarray, "users rows"]
-    offset: Float[np.ndarray, "users rows"]
-    columns: Float[np.ndarray, "users rows n"]
-    item: Bool[np.ndarray, "users rows"]
-    levels: Float[np.ndarray, " levels"]
-
-
-def _read(grid: Grid, a: float, precision: float) -> OnSteps:
-    """Ratings up to a shift, by A to begin with."""
-    step, item = step_of(grid.levels), grid.item
-    scalar, offset = grid.scalar * item, grid.offset * item
-    columns = grid.columns * item[..., None]
-    inverse = np.linalg.pinv(columns)
-    turned = (np.exp(2j * np.pi * (a * scalar + offset) / step) * item).sum(axis=1)
-    own = np.zeros((len(item), columns.shape[2]))
-    own[:, 0] = -np.angle(turned) / (2 * np.pi) * step
-
-    def beside(rows: Float[np.ndarray, "users rows"]) -> Float[np.ndarray, "users rows"]:
-        """Without what a bias explains."""
-        return rows - np.matmul(columns, np.matmul(inverse, rows[..., None]))[..., 0]
-
-    across = beside(scalar)
-    for _ in range(ROUNDS):
-        steps = np.rint((a * scalar + offset + np.matmul(columns, own[..., None])[..., 0]) / step) * item
-        rest = step * steps - offset
-        off = np.abs(beside(rest - a * scalar)).max(axis=1, initial=0)
-        good = off <= ON_GRID * step
-        if (across[good] ** 2).sum() > 0:
-            a = float((across[good] * beside(rest)[good]).sum() / (across[good] ** 2).sum())
-        own = np.matmul(inverse, (rest - a * scalar)[..., None])[..., 0]
-    count = item.sum(axis=1)
-    distance = np.abs(beside(rest - a * scalar)).sum(axis=1) / np.maximum(count, 1)
-    floor = PARALLEL * precision * step
-    # what is on the steps by accident: each row beyond those that tell the bias is as near so
-    nats = (count - columns.shape[2]) * np.log(step / (4 * np.maximum(distance, floor)))
-    steps = steps.astype(int)
-    lowest = np.where(item, steps, np.iinfo(int).max).min(axis=1, initial=np.iinfo(int).max)
-    above = np.where(item, steps - lowest[:, None], -1)
-    told = (nats >= EVIDENCE) & (distance <= precision**HALF * step)
-    told &= above.max(axis=1, initial=0) < grid.levels.size
-    bias = np.where(told, grid.levels[0] - step * lowest + own.sum(axis=1), np.nan)
-    return OnSteps(np.where(told[:, None], above, -1), bias, np.where(told, distance, np.nan), told)

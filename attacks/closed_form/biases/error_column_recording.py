@@ -1,25 +1,18 @@
-"""All clients of a recording who send their errors in a column, a step after every rating."""
+"""All clients of a recording who send their errors in a column."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from attacks.closed_form.biases.bias_courses import Course, Part
 from attacks.closed_form.biases.bias_steps import no_moves, shifts_of
 from attacks.closed_form.biases.error_batches import placed
-from attacks.closed_form.biases.error_column import (
-    Law,
-    OnSteps,
-    errors_of,
-    law_of,
-    nobody,
-    on_steps,
-    place_of,
-)
+from attacks.closed_form.biases.error_column import Law, errors_of, law_of, place_of
+from attacks.closed_form.biases.error_ratings import OnSteps, nobody, on_steps, through_links
 from attacks.closed_form.biases.own_biases_recording import ABLE, FEWEST, MOST, OwnBiases, clients_and_moves
 from attacks.closed_form.centres.centred import even
 from attacks.closed_form.centres.shifted import told_alone
@@ -47,22 +40,34 @@ def read_error_column(view: View) -> OwnBiases | None:
     possible = view.manifest.weighting == "observed-only" and even(levels)
     if not possible or view.manifest.factors > WIDEST or view.messages.reference is not None:
         return None
+    with np.errstate(all="ignore"):  # numbers of columns that hold something else
+        courses, behind_link, n_able = _courses_of(view, levels)
+    n_read = sum(len(part.place) for course in courses for part in course.parts)
+    if n_read < max(FEWEST, MOST * n_able):
+        return None
+    shift = shifts_of(*clients_and_moves(courses), levels.size, step_of(levels))
+    return OwnBiases(courses, np.where(behind_link, 0, shift), n_able)
+
+
+def _courses_of(
+    view: View, levels: Float[np.ndarray, " levels"]
+) -> tuple[list[Course], Bool[np.ndarray, " read"], int]:
+    """What is read of all clients, whose ratings leave no shift, and how many have ``ABLE`` rows."""
     column, n_able, courses = None, 0, []
+    behind_link = [np.zeros(0, bool)]
     for batch in view.batches(BATCH_BYTES):
         rows = [rows_of(view.manifest, one, None) for one in batch.rounds]
         if column is None:
-            every = range(view.manifest.factors)
-            column = next((told[0].column for one in rows if (told := _told_by(one, every))), None)
+            chosen = sorted({0, len(rows) // 2, len(rows) - 1})
+            found = (_column_of(rows[number], levels) for number in chosen)
+            column = next((one for one in found if one is not None), None)
         if column is None:
-            return None
-        course = _course_of(batch, rows, column, levels)
+            return [], behind_link[0], 0
+        course, behind = _course_of(batch, rows, column, levels)
         courses.append(course)
+        behind_link.append(behind)
         n_able += int((np.max([one.item.sum(axis=1) for one in rows], axis=0) >= ABLE).sum())
-    n_read = sum(len(part.place) for course in courses for part in course.parts)
-    if column is None or n_read < max(FEWEST, MOST * n_able):
-        return None
-    shift = shifts_of(*clients_and_moves(courses), levels.size, step_of(levels))
-    return OwnBiases(courses, shift, n_able)
+    return courses, np.concatenate(behind_link), n_able
 
 
 class _Told(NamedTuple):
@@ -73,15 +78,23 @@ class _Told(NamedTuple):
     place: Int[np.ndarray, "users rows"]
 
 
-def _told_by(rows: Rows, columns: Iterable[int]) -> list[_Told]:
+def _column_of(rows: Rows, levels: Float[np.ndarray, " levels"]) -> int | None:
+    """The column that tells most of those with most rows, and half of them or more."""
+    asked = _asked(rows)
+    # a table that was joined has biases at one end
+    told = _told_by(asked, [0, rows.rows.shape[2] - 1])
+    found = [(_read(asked, [one], levels), one.column) for one in told]
+    best, column = max(found, key=lambda one: one[0].rank, default=(nobody(asked.item.shape), 0))
+    return column if best.told.any() and 2 * best.told.sum() >= len(best.told) else None
+
+
+def _told_by(rows: Rows, columns: Sequence[int]) -> list[_Told]:
     """Columns that leave next to nothing of the chain, in the order of the rows; or in others, if none do."""
     asked = _asked(rows)
     seen = [(column, law) for column in columns if (law := law_of(asked, column)) is not None]
     if seen:
-        column, law = min(seen, key=lambda one: one[1].left)
-        return [_Told(column, law, place_of(rows))]
-    ends = sorted({0, rows.rows.shape[2] - 1} & set(columns))  # biases are at one end of a joined table
-    return [_Told(column, *one) for column in ends for one in placed(rows, column, asked)]
+        return [_Told(column, law, place_of(rows)) for column, law in seen]
+    return [_Told(column, *one) for column in columns for one in placed(rows, column, asked)]
 
 
 def _asked(rows: Rows) -> Rows:
@@ -91,15 +104,16 @@ def _asked(rows: Rows) -> Rows:
 
 def _course_of(
     batch: UserBatch, rows: list[Rows], column: int, levels: Float[np.ndarray, " levels"]
-) -> Course:
-    """Each client in the first round that tells it."""
+) -> tuple[Course, Bool[np.ndarray, " read"]]:
+    """Each client in the first round that tells it; whose ratings are told without a shift, part by part."""
     n = batch.users.size
     first_bias, new, open_ = np.full(n, np.nan), np.ones(n, bool), np.ones(n, bool)
-    parts = []
+    parts, behind_link = [], [np.zeros(0, bool)]
     for uploads, one in zip(batch.rounds, rows, strict=True):
         there = np.asarray(one.item.any(axis=1))
         here = np.flatnonzero(open_ & there)
-        found = _of_round(some_of(one, here), column, levels)
+        some = some_of(one, here)
+        found = _read(some, _told_by(some, [column]) if here.size else [], levels)
         told = here[found.told]
         # later on it is not the one that all have in the beginning
         first_bias[told] = np.where(new[told], found.bias[found.told], np.nan)
@@ -111,12 +125,18 @@ def _course_of(
             ratings = told_alone(
                 found.above[found.told], found.told[found.told], found.distance[found.told], one.rows.shape[2]
             )
+            behind_link.append(np.full(told.size, found.placed))
             parts.append(Part(told, uploads.round, kinds, items, ratings))
-    return Course(batch.users, parts, first_bias, no_moves(rows[0].rows.shape[2]))
+    course = Course(batch.users, parts, first_bias, no_moves(rows[0].rows.shape[2]))
+    return course, np.concatenate(behind_link)
 
 
-def _of_round(rows: Rows, column: int, levels: Float[np.ndarray, " levels"]) -> OnSteps:
-    """Read some clients in one round."""
-    told = _told_by(rows, [column]) if len(rows.rows) else []
-    found = [on_steps(errors_of(rows, *one), rows.item, levels, rows.precision) for one in told]
-    return max(found, key=lambda one: one.rank, default=nobody(rows.item.shape))
+def _read(rows: Rows, told: Sequence[_Told], levels: Float[np.ndarray, " levels"]) -> OnSteps:
+    """Read some clients in one round, by whatever tells most of them."""
+    errors = [errors_of(rows, *one) for one in told]
+    found = [on_steps(one, rows.item, levels, rows.precision) for one in errors]
+    best = max(found, key=lambda one: one.rank, default=nobody(rows.item.shape))
+    if 2 * best.told.sum() < len(best.told):
+        through = [through_links(one, rows.item, levels, rows.precision) for one in errors]
+        best = max([best, *through], key=lambda one: one.rank)
+    return best

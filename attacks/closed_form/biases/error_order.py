@@ -7,7 +7,7 @@ for one number (``attacks.closed_form.biases.error_batches``). From there
     p_k+1 - p_k = t sum g q - d p_k,
 
 the sum over the rows of step k, has two numbers, t and d, in K equations: of all pairs of steps only those
-that follow each other have nothing but rounding left. They tell both numbers, and these every step's next one.
+that follow each other have nothing but rounding left. They tell both numbers, and these each step's next one.
 The same backwards is that of rows about the factor after the step in place of before it, which only ratings
 tell.
 

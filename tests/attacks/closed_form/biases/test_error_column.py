@@ -1,4 +1,4 @@
-"""Surprise's SVD in a federation: a step after every rating, and biases in one table with the factors."""
+"""Surprise's SVD and fastai's model in a federation: biases in one table with the factors."""
 
 from __future__ import annotations
 
@@ -7,15 +7,19 @@ import pytest
 
 import factorleak as fl
 from attacks.base import Scope
-from tests.attacks.closed_form.biases.test_own_biases_recording import ITEMS, USERS, table_of
+from attacks.closed_form.biases.error_column_recording import read_error_column
+from attacks.closed_form.biases.own_biases_recording import with_own_biases
+from attacks.closed_form.round_answers import DIAGNOSTICS
+from tests.attacks.closed_form.biases.test_own_biases_recording import ITEMS, USERS, both_ends, table_of
 from tests.attacks.closed_form.centres.test_centred_recording import HALVES, STARS, answers
 
 MEAN = 3.53
 
 
 def recorded(
-    path, table, levels, *, rounds=1, rate=0.005, decay=0.02, factors=5, first=False, mean=MEAN, own=0.0, still=False,
-    gradient=False, weights=False, biases_decay=True, after=False, over=1.0, batch=1, mixed=False, sent=np.float64,
+    path, table, levels, *, rounds=1, rate=0.005, decay=0.02, factors=5, first=False, mean=MEAN, own=0.0,
+    still=False, gradient=False, weights=False, biases_decay=True, after=False, over=1.0, batch=1,
+    mean_step=False, mixed=False, sent=np.float64, reach=None,
 ):  # fmt: skip
     """Clients that keep a factor and a bias from round to round, and send what each rating changes."""
     rng = np.random.default_rng(1)
@@ -34,13 +38,19 @@ def recorded(
                 for begin in range(0, items.size, batch):
                     now = slice(begin, begin + batch)
                     some = items[now]
-                    e = (ratings[some] - mean) / over - c[user] - b[some] - q[some] @ p[user]
-                    c[user] += 0.0 if still else rate * (e.sum() - decay * c[user])
+                    inside = c[user] + b[some] + q[some] @ p[user]
+                    e = (ratings[some] - mean) / over - inside
+                    if reach is not None:
+                        share = 1 / (1 + np.exp(-inside))
+                        e = (ratings[some] - reach * share) * reach * share * (1 - share)
+                    if mean_step:
+                        e = e / some.size
                     changed = p[user] + rate * (e @ q[some] - decay * p[user])
                     u = changed if after else p[user]
                     rows[now] = rate * (e[:, None] * u - decay * q[some])
                     errors[now] = rate * (e - decay * biases_decay * b[some])
                     p[user] = changed
+                    c[user] += 0.0 if still else rate * (e.sum() - decay * c[user])
                 total[items] += rows
                 pushed[items] += errors
                 upload = np.column_stack([errors, rows] if first else [rows, errors]) / times
@@ -52,37 +62,90 @@ def recorded(
     return path
 
 
+OWN = np.random.default_rng(3).normal(0.3, 0.3, USERS)
+
+
+def read(path) -> fl.Reconstruction | None:
+    """What the column alone tells, where there is one."""
+    view = fl.open_transcript(path).view("server")
+    own = read_error_column(view)
+    if own is None:
+        return None
+    reasons = dict.fromkeys(view.users.tolist(), "")
+    unknown = {one: np.full(view.users.size, np.nan) for one in DIAGNOSTICS}
+    nobody = fl.Reconstruction("undeclared", view.users, (), reasons, {}, unknown)
+    return with_own_biases(nobody, own, np.array(view.manifest.rating_levels))
+
+
 @pytest.mark.parametrize(
     ("levels", "program"),
     [
-        (STARS, {}),
-        (HALVES, {"first": True, "gradient": True}),
-        (STARS, {"weights": True, "rounds": 2}),
-        (STARS, {"rounds": 3, "sent": np.float32, "rate": 0.02}),
-        (HALVES, {"biases_decay": False, "factors": 16}),
-        (STARS, {"after": True, "still": True}),
-        (STARS, {"over": 5.0, "mean": 0.0, "own": 0.4}),
-        (STARS, {"decay": 0.0, "own": 0.3}),
-        (STARS, {"mixed": True}),
-        (STARS, {"mixed": True, "after": True, "decay": 0.0, "sent": np.float32, "rate": 0.02}),
-        (STARS, {"mixed": True, "biases_decay": False, "gradient": True, "first": True}),
+        pytest.param(STARS, {}, id="as published"),
+        pytest.param(HALVES, {"first": True, "gradient": True}, id="gradients"),
+        pytest.param(STARS, {"weights": True, "rounds": 2}, id="weights"),
+        pytest.param(STARS, {"rounds": 3, "sent": np.float32, "rate": 0.02}, id="single"),
+        pytest.param(HALVES, {"biases_decay": False, "factors": 16}, id="factors decay"),
+        pytest.param(STARS, {"after": True, "still": True}, id="after the step"),
+        pytest.param(STARS, {"over": 5.0, "mean": 0.0, "own": 0.4}, id="over the highest"),
+        pytest.param(STARS, {"decay": 0.0, "own": 0.3}, id="no decay"),
+        pytest.param(STARS, {"mixed": True}, id="by item"),
+        pytest.param(
+            STARS,
+            {"mixed": True, "after": True, "decay": 0.0, "sent": np.float32, "rate": 0.02},
+            id="by item, after the step",
+        ),
+        pytest.param(
+            STARS, {"mixed": True, "biases_decay": False, "first": True}, id="by item, factors decay"
+        ),
+        pytest.param(HALVES, {"batch": 4, "mixed": True, "mean_step": True}, id="minibatches by item"),
+        pytest.param(STARS, {"batch": 4, "decay": 0.0, "still": True}, id="minibatches, biases stay"),
+        pytest.param(STARS, {"batch": 50, "reach": 5.5, "own": OWN}, id="sigmoid"),
+        pytest.param(HALVES, {"batch": 50, "reach": 5.5, "own": OWN}, id="sigmoid, halves"),
+        pytest.param(STARS, {"reach": 5.5, "own": OWN}, id="sigmoid, every rating"),
+        pytest.param(
+            STARS,
+            {"batch": 4, "mean_step": True, "mixed": True, "reach": 5.0, "own": OWN, "sent": np.float32}
+            | {"rate": 0.1},
+            id="sigmoid, minibatches",
+        ),
     ],
-    ids=lambda one: "" if isinstance(one, np.ndarray) else " ".join(one) or "as published",
-)
+)  # fmt: skip
 def test_errors_in_a_column_tell_all_ratings(tmp_path, levels, program):
     table = table_of(levels)
-    found = fl.attack(recorded(tmp_path / "t", table, levels, **program), "undeclared")
+    found = read(recorded(tmp_path / "t", table, levels, **program))
+    assert found is not None
     told, right = answers(found, table)
     assert found.scope == Scope.RATINGS_AND_ATTRIBUTES
     assert told == right == (table > 0).sum()
 
 
-@pytest.mark.parametrize("program", [{"own": None}, {"batch": 4}, {"over": 2.0}], ids=str)
-def test_what_it_does_not_know_is_not_answered_wrongly(tmp_path, program):
+@pytest.mark.parametrize("program", [{}, {"batch": 50, "reach": 5.5, "own": OWN}], ids=["plain", "sigmoid"])
+def test_the_attack_reads_them(tmp_path, program):
     table = table_of(STARS)
-    if program == {"own": None}:  # biases of clients from the start tell no shift
-        program = {"own": np.random.default_rng(3).normal(0, 0.3, USERS)}
     found = fl.attack(recorded(tmp_path / "t", table, STARS, **program), "undeclared")
     told, right = answers(found, table)
-    print(found.scope, told, right, set(found.abstained.values()))
-    assert told == right or found.scope != Scope.RATINGS_AND_ATTRIBUTES
+    assert told == right == (table > 0).sum()
+
+
+def test_a_bias_from_the_start_leaves_a_shift(tmp_path):
+    table = table_of(STARS)
+    found = read(recorded(tmp_path / "t", table, STARS, own=OWN))
+    assert found is not None
+    told, right = answers(found, table)
+    assert told == right == (table[both_ends(table, STARS)] > 0).sum()
+
+
+@pytest.mark.parametrize(
+    "program",
+    [{"over": 2.0, "mixed": True}, {"batch": 4, "reach": 6.0, "own": OWN}, {"batch": 50, "reach": 6.0}],
+    ids=["half as large", "another sigmoid", "another sigmoid, one step"],
+)
+def test_what_it_does_not_know_is_not_answered(tmp_path, program):
+    assert read(recorded(tmp_path / "t", table_of(STARS), STARS, **program)) is None
+
+
+def test_ratings_that_are_no_levels_are_not_answered(tmp_path):
+    rng = np.random.default_rng(5)
+    table = table_of(STARS)
+    made_up = np.where(table > 0, np.clip(table + rng.normal(0, 0.3, table.shape), 0.5, 5.5), 0)
+    assert read(recorded(tmp_path / "t", made_up, STARS)) is None

@@ -1,0 +1,207 @@
+"""Steps over several ratings, where a column of the rows holds their errors.
+
+For ``attacks.closed_form.biases.error_column``. Rows F = s (e p - lambda q) and x = s (e - lambda b) of one
+step share p, so that of two of them
+
+    F_1 x_2 - F_2 x_1 + c (q_1 x_2 - q_2 x_1 + F_1 b_2 - F_2 b_1) + c^2 (q_1 b_2 - q_2 b_1) = 0,
+
+K equations in c and its square; where biases do not decay in c alone. Pairs of one step say the same c, and
+all others none. Rows with the same p are one step's then; how steps follow each other is told as for single
+rows (``attacks.closed_form.biases.error_order``).
+
+What it assumes: three factors or more beside the biases, rows exact or in single precision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
+from scipy.spatial import cKDTree
+
+from attacks.closed_form.biases.error_column import Law
+from attacks.closed_form.biases.error_order import Numbers, Steps, numbers_in_order, numbers_of, order_of
+from attacks.closed_form.fit.credible import HALF
+from attacks.closed_form.uploads.pull_of_steps import FEWEST, ROWS, pull_of_hidden_steps
+from attacks.closed_form.uploads.readings import Rows
+
+EQUAL = 0.75  # of the digits, to which factors of one step are equal: a short step moves them by few
+ALIKE = 0.9  # of the pairs of rows of one step, that say one pull
+SAME = 1e-3  # relative, to which they do
+
+
+class Placed(NamedTuple):
+    """Under what law rows were made, and at which step.
+
+    Attributes
+    ----------
+    law : Law
+    place : (users, rows) int
+        -1 where it is not told.
+    """
+
+    law: Law
+    place: Int[np.ndarray, "users rows"]
+
+
+def placed(rows: Rows, column: int, asked: Rows) -> Iterator[Placed]:
+    """Find laws under which rows were made in steps, of whatever size and in whatever order.
+
+    Parameters
+    ----------
+    rows : Rows
+        Of all clients; nothing has been taken off.
+    column : int
+        That holds the errors.
+    asked : Rows
+        Of a few clients who tell the numbers.
+
+    Yields
+    ------
+    Placed
+    """
+    if rows.rows.shape[2] < 4:
+        return
+    for (pull, biases), after in product(_pulls(asked, column), (False, True)):
+        law = Law(pull, 0.0, 0.0, biases, after, 0.0)
+        groups = [_groups(_one(asked, user, column), law, asked.precision) for user in range(len(asked.rows))]
+        steps = [one.steps for one in groups]
+        if all(len(one.factor) == 1 for one in steps):
+            if not after:
+                yield Placed(law, np.where(rows.item, 0, -1))
+            continue
+        seen = None if after else numbers_in_order(steps, asked.precision)
+        numbers = seen or numbers_of(steps, asked.precision, after)
+        if numbers is not None:
+            law = law._replace(decay=1 - numbers.kept, rate=numbers.rate)
+            yield Placed(law, _placed(rows, column, law, None if seen else numbers))
+
+
+class _One(NamedTuple):
+    """One client's rows, in the order in which they were sent."""
+
+    row: Float[np.ndarray, "n K"]
+    error: Float[np.ndarray, " n"]
+    factor: Float[np.ndarray, "n K"]
+    bias: Float[np.ndarray, " n"]
+    at: Int[np.ndarray, " n"]
+
+
+def _one(rows: Rows, user: int, column: int) -> _One:
+    at = np.flatnonzero(rows.item[user])
+    if rows.sequence is not None:
+        at = at[np.argsort(rows.sequence[user, at], kind="stable")]
+    row, factor = rows.rows[user, at], rows.factors[user, at].astype(float)
+    return _One(
+        np.delete(row, column, axis=1),
+        row[:, column],
+        np.delete(factor, column, axis=1),
+        factor[:, column],
+        at,
+    )
+
+
+def _pulls(asked: Rows, column: int) -> list[tuple[float, bool]]:
+    """Multiples of their factors that rows may hold, and whether biases have them, too."""
+    clients = [_one(asked, user, column) for user in range(len(asked.rows))]
+    out = [(0.0, False)] if _share_steps(clients, asked.precision) else []
+    for biases in (True, False):
+        told = np.concatenate([_of_pairs(one, biases, asked.precision) for one in clients])
+        if len(told) >= FEWEST:
+            middle = float(np.median(told))
+            if middle and (np.abs(told - middle) <= SAME * abs(middle)).mean() >= ALIKE:
+                out.append((middle, biases))
+    if out:
+        return out
+    # a step after every rating, which no row shares
+    alone = {name: np.delete(getattr(asked, name), column, axis=2) for name in ("rows", "factors")}
+    pull = pull_of_hidden_steps(asked._replace(**alone))
+    return [(0.0, False)] if pull is None else [(-pull, True), (-pull, False)]
+
+
+def _pairs_of(one: _One) -> tuple[Int[np.ndarray, " pairs"], Int[np.ndarray, " pairs"]]:
+    return np.triu_indices(min(len(one.row), ROWS), 1)
+
+
+def _crossed(one: _One) -> tuple[np.ndarray, ...]:
+    """What does not depend on c, what it multiplies with biases and without, its square, and sizes."""
+    i, j = _pairs_of(one)
+    x, b = one.error[:, None], one.bias[:, None]
+    free = one.row[i] * x[j] - one.row[j] * x[i]
+    alone = one.factor[i] * x[j] - one.factor[j] * x[i]
+    mixed = one.row[i] * b[j] - one.row[j] * b[i]
+    square = one.factor[i] * b[j] - one.factor[j] * b[i]
+    size = np.linalg.norm(one.row[i] * x[j], axis=1) + np.linalg.norm(one.row[j] * x[i], axis=1)
+    return free, alone + mixed, alone, square, size
+
+
+def _share_steps(clients: list[_One], precision: float) -> bool:
+    """Whether pairs of rows are parallel as they are."""
+    parallel = 0
+    for one in clients:
+        free, *_, size = _crossed(one)
+        parallel += int((np.linalg.norm(free, axis=1) <= precision**HALF * size).sum())
+    return parallel >= FEWEST
+
+
+def _of_pairs(one: _One, biases: bool, precision: float) -> Float[np.ndarray, " told"]:
+    """The c of each pair of rows that may be of one step."""
+    free, with_biases, alone, square, size = _crossed(one)
+    table = np.stack([with_biases, square], axis=2) if biases else alone[..., None]
+    if not len(table) or not np.isfinite(table).all():
+        return np.zeros(0)
+    numbers = -np.matmul(np.linalg.pinv(table), free[..., None])
+    left = np.linalg.norm(free + np.matmul(table, numbers)[..., 0], axis=1)
+    moved = np.linalg.norm(free, axis=1) > precision**HALF * size
+    return numbers[moved & (left <= precision**HALF * size), 0, 0]
+
+
+class _Groups(NamedTuple):
+    """Steps of a client, and which of them made each of its rows."""
+
+    steps: Steps
+    of: Int[np.ndarray, " n"]
+
+
+def _groups(one: _One, law: Law, precision: float) -> _Groups:
+    """Rows with the same factor, in the order of the first of them."""
+    g = one.error + law.pull * law.biases_decay * one.bias
+    with np.errstate(divide="ignore", invalid="ignore"):
+        p = (one.row + law.pull * one.factor) / g[:, None]
+    if not len(p) or not np.isfinite(p).all():
+        return _Groups(
+            Steps(np.full((1, one.row.shape[1]), np.nan), np.zeros((1, one.row.shape[1]))), one.at * 0
+        )
+    near = precision**EQUAL * float(np.median(np.linalg.norm(p, axis=1)))
+    pairs = cKDTree(p).query_pairs(near, output_type="ndarray")
+    graph = csr_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(len(p), len(p)))
+    n, label = connected_components(graph, directed=False)
+    _, first = np.unique(label, return_index=True)
+    rank = np.empty(n, int)
+    rank[np.argsort(first)] = np.arange(n)
+    of = rank[label]
+    weight, factor, push = np.zeros(n), np.zeros((n, p.shape[1])), np.zeros((n, p.shape[1]))
+    np.add.at(weight, of, np.abs(g))
+    np.add.at(factor, of, np.abs(g)[:, None] * p)
+    np.add.at(push, of, g[:, None] * one.factor)
+    return _Groups(Steps(factor / weight[:, None], push), of)
+
+
+def _placed(rows: Rows, column: int, law: Law, hidden: Numbers | None) -> Int[np.ndarray, "users rows"]:
+    """The number of the step that made each row; in the order of the rows, or that which numbers tell."""
+    place = np.full(rows.item.shape, -1)
+    for user in range(len(place)):
+        one = _one(rows, user, column)
+        if not one.at.size:
+            continue
+        groups = _groups(one, law, rows.precision)
+        order = np.arange(len(groups.steps.factor))
+        told = order if hidden is None else order_of(groups.steps, hidden, law.after)
+        if told is not None:
+            place[user, one.at] = told[groups.of]
+    return place
