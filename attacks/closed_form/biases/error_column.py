@@ -184,7 +184,8 @@ def _fitted(first: _Some, second: _Some, pull: float, biases: bool, after: bool)
     found = least_squares(of_free, (start / unit)[free], method="lm", xtol=1e-15, ftol=1e-15, gtol=1e-15)
     numbers = start.copy()
     numbers[free] = found.x * unit[free]
-    return Law(*numbers.tolist(), biases, after, float(np.sqrt(np.mean(found.fun**2))))
+    pull, decay, rate = numbers.tolist()
+    return Law(pull, decay, rate, biases, after, float(np.sqrt(np.mean(found.fun**2))))
 
 
 def errors_of(
