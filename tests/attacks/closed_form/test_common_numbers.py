@@ -171,6 +171,7 @@ def test_rows_as_long_as_equal_factors_are_no_copies_alone(tmp_path):
     assert right(tmp_path / "t", "undeclared") == 1
 
 
+@pytest.mark.thorough
 def test_half_stars_under_declared_whole_ones_are_not_ratings_less_a_number(tmp_path):
     """Twice as large they fit, for who uses few levels; who uses more shows that the grid is too short."""
     halves, rng = np.arange(0.5, 4.01, 0.5), np.random.default_rng(4)
@@ -299,6 +300,7 @@ def test_a_declared_mean_over_minibatches_divides_by_their_size(tmp_path):
     assert not found.abstained
 
 
+@pytest.mark.thorough
 def test_a_regularisation_that_rows_contradict_is_not_taken_off(tmp_path):
     """Rows of one direction; with a multiple of their factors off, whole errors were read as ratings."""
     rng = np.random.default_rng(1)

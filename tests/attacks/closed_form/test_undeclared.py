@@ -364,6 +364,7 @@ def test_zeros_that_are_too_few_to_be_told_contradict_nobody(tmp_path):
     assert "the program takes something off" not in " ".join(found.abstained.values())
 
 
+@pytest.mark.thorough
 def test_clients_who_take_turns(tmp_path):
     """Long rows, each client a batch of its own, and rounds in which nobody of a batch sends anything."""
     rng = np.random.default_rng(0)

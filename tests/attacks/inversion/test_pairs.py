@@ -59,6 +59,7 @@ def test_positives_are_named(tmp_path: Path, each: bool, attack: fl.Inversion):
     assert found.options["hypothesis"].startswith("3 steps on " + ("each negative" if each else "pairs"))
 
 
+@pytest.mark.thorough
 def test_a_number_of_steps_that_is_declared_wrongly_is_not_believed(tmp_path: Path):
     used = recorded(tmp_path / "t", each=True, rule={"loss": "bpr", "local_steps": 2})
     found = fl.attack(tmp_path / "t", fl.Inversion("bpr"))

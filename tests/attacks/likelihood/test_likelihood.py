@@ -350,7 +350,7 @@ def test_bad_options():
 @pytest.mark.thorough
 def test_clipping_that_nobody_declared_is_not_read_as_lowest_ratings(tmp_path):
     """Of 758 answers 756 were the lowest level, claimed to be right in 0.99, and 0.10 were."""
-    people = generate(Synthetic(users=60, items=80, ratings_per_user=15.0, seed=3))
+    people = generate(Synthetic(users=24, items=80, ratings_per_user=15.0, seed=3))
     protocol = FedMVMF(update="semi-als", weighting="observed-only")
     noise = Laplace(scale=0.2, clip=1.0)
     record(protocol, people, tmp_path / "t", rounds=[4], seed=1, defenses=[noise], train_on_received=False)
@@ -376,14 +376,14 @@ def test_whose_ratings_signs_alone_tell():
 @pytest.mark.thorough
 def test_rows_clipped_to_far_below_their_length_are_not_answered(tmp_path):
     """All is declared. Where the bound touches next to no row they are read as if it was not there."""
-    people = generate(Synthetic(users=60, items=80, ratings_per_user=15.0, seed=3))
+    people = generate(Synthetic(users=24, items=80, ratings_per_user=15.0, seed=3))
     protocol = FedMVMF(update="semi-als", weighting="observed-only")
     told = {}
     for clip in (1.0, 1000.0):
         noise, path = Laplace(scale=0.2, clip=clip), tmp_path / f"{clip}"
         record(protocol, people, path, rounds=[4], seed=1, defenses=[noise], train_on_received=False)
         told[clip] = make_attack("likelihood").attack(open_transcript(path).view("server"), 0)
-    assert len(told[1.0].abstained) == 60
+    assert len(told[1.0].abstained) == 24
     assert "the sign of an error alone" in told[1.0].obstacle
     assert not told[1000.0].abstained
 

@@ -110,7 +110,7 @@ def test_no_more_is_claimed_than_is_right(n_clients):
     the mirror image of all, which the sampler allows for, is never the truth here.
     """
     claimed, right = [], []
-    for seed in range(20 if n_clients < 10 else 60):
+    for seed in range(20 if n_clients < 10 else 30):
         rng = np.random.default_rng([seed, n_clients])
         client, item, value = ratings_of(rng, n_clients, 30, 0.4, level=0.16, own=0.1)
         sign = rng.choice([-1.0, 1.0], n_clients)

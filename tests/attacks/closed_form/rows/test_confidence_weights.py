@@ -86,6 +86,7 @@ def test_rows_that_predict_the_same_of_all_items_are_not_answered(tmp_path):
     assert len(fl.attack(tmp_path / "t", "undeclared").abstained) == 4
 
 
+@pytest.mark.thorough
 def test_where_clients_tell_several_alphas_only_they_are_read(tmp_path):
     """1 + r is twice 1 + (r - 1) / 2: with the others' alpha ratings were read a level too low."""
     rng = np.random.default_rng(3)

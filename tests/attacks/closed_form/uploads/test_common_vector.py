@@ -64,6 +64,7 @@ def test_differences_are_read(tmp_path, kinds):
             )
 
 
+@pytest.mark.thorough
 def test_noise_on_each_row_is_no_common_vector(tmp_path):
     recorded(tmp_path / "t", np.random.default_rng(1), each=1e-3)
     path = tmp_path / "t"
