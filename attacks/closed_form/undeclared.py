@@ -87,6 +87,7 @@ from attacks.closed_form.implicit.implicit_recording import with_positives
 from attacks.closed_form.lists.drawn_anew import Sent, sent_in, unless_drawn_anew
 from attacks.closed_form.lists.drawn_items import unless_drawn
 from attacks.closed_form.lists.handed_out import unless_handed_out
+from attacks.closed_form.orders.whole_minibatches import whole_minibatch_views
 from attacks.closed_form.read_rounds import read_rounds
 from attacks.closed_form.round_answers import DIAGNOSTICS, NO_NUMBERS, by_best_round, off_the_grid
 from attacks.closed_form.rows.unrated_rows import obstacle_with_unrated
@@ -98,6 +99,13 @@ from attacks.closed_form.uploads.item_rows import BATCH_BYTES
 from attacks.obstacles import unreadable
 from victims.common.validation import above, require_fields
 from victims.transcript.view import ITEM, View
+
+#: Views of other rows that those sent tell, and why nothing is told of whom these do not have.
+OTHER_ROWS = (
+    (gradient_views, ONE_STEP),
+    (centred_views, NO_COMMON_VECTOR),
+    (whole_minibatch_views, NO_NUMBERS),
+)
 
 ByRounds = tuple[list[Answered], list[Sent], Bool[np.ndarray, " users"]]
 
@@ -169,7 +177,7 @@ class Undeclared:
         """Read other rows that those sent tell, where most clients are left open and these answer more."""
         if not _mostly_silent(found):
             return found
-        for others, reason in ((gradient_views, ONE_STEP), (centred_views, NO_COMMON_VECTOR)):
+        for others, reason in OTHER_ROWS:
             for instead in others(view):
                 new = self._on_a_grid(instead, key, options, silent)
                 if 2 * len(new.abstained) < instead.users.size:

@@ -16,15 +16,15 @@ that are broadcast. Beyond paper 002, whose published program draws h once for a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
 
 from attacks.closed_form.uploads.item_rows import BATCH_BYTES, digit_of
+from attacks.closed_form.uploads.other_rows import OtherRows, view_of
 from attacks.closed_form.uploads.reduction import across_direction
-from victims.transcript.view import ITEM, Messages, Uploads, View
+from victims.transcript.view import ITEM, Uploads, View
 
 LOOKED_AT, MOSTLY = 64, 0.5  # clients, and the share of those with enough rows that has to show a vector
 FEWEST_ROWS, FEWEST_CLIENTS = 4, 3  # of a client, and who show it
@@ -80,13 +80,11 @@ def centred_views(view: View) -> Iterator[View]:
     kind = next((one for one in TYPES if np.median(error) <= DIGITS * np.finfo(one).eps), None)
     if kind is None:
         return
-    messages = _messages(parts, kind)
-    rounds = np.unique(messages.round[0]).tolist()
-    rule = view.manifest.rule.model_copy(
-        update={"reduction": None}
-    )  # sums are made of means as they are read
-    bare = view.declared(scale_known=False, rule=rule, rounds=rounds)
-    yield replace(bare, messages=messages, broadcasts={one: view.broadcasts[one] for one in rounds})
+    others = [
+        OtherRows(users, uploads, one.valid & one.shown[:, None], one.rows, one.factors)
+        for users, uploads, one in parts
+    ]
+    yield view_of(view, others, kind)
 
 
 def _parts(view: View) -> list[tuple[np.ndarray, Uploads, _Centred]]:
@@ -117,19 +115,3 @@ def _centred(uploads: Uploads) -> _Centred:
         able = valid.sum(axis=1) >= FEWEST_ROWS
         shown = able & (before > OTHERWISE) & (after <= DIGITS * error) & (OWN * DIGITS * error < 1)
     return _Centred(own_rows, own_factors, valid, able, shown, error)
-
-
-def _messages(parts: list[tuple[np.ndarray, Uploads, _Centred]], kind: type) -> Messages:
-    """The rows of those who show a common vector."""
-    columns: dict[str, list[np.ndarray]] = {name: [] for name in ("round", "sender", "kind", "index")}
-    rows, factors = [], []
-    for users, uploads, one in parts:
-        here = one.valid & one.shown[:, None]
-        columns["round"].append(np.full(int(here.sum()), uploads.round, np.int32))
-        columns["sender"].append(np.broadcast_to(users[:, None], here.shape)[here])
-        columns["kind"].append(np.broadcast_to(uploads.kind, here.shape)[here])
-        columns["index"].append(np.broadcast_to(uploads.index, here.shape)[here])
-        rows.append(one.rows[here].astype(kind))
-        factors.append(one.factors[here])
-    flat = {name: (np.concatenate(column),) for name, column in columns.items()}
-    return Messages(**flat, gradient=(np.concatenate(rows),), reference=(np.concatenate(factors),))

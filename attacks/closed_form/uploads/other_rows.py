@@ -1,0 +1,67 @@
+"""A view whose clients send other rows about the same items."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from victims.transcript.view import Messages, Uploads, View
+
+
+class OtherRows(NamedTuple):
+    """What some clients send in one round instead.
+
+    Attributes
+    ----------
+    users : (users,) int
+    uploads : Uploads
+        What they sent.
+    here : (users, rows) bool
+        Of which rows there are others.
+    rows, factors : (users, rows, K)
+        These, and what they are about.
+    """
+
+    users: Int[np.ndarray, " users"]
+    uploads: Uploads
+    here: Bool[np.ndarray, "users rows"]
+    rows: Float[np.ndarray, "users rows K"]
+    factors: Float[np.ndarray, "users rows K"]
+
+
+def view_of(view: View, parts: Sequence[OtherRows], kind: Any) -> View:
+    """Make a view of other rows, of which no scale and no reduction is declared.
+
+    Parameters
+    ----------
+    view : View
+        Of all clients.
+    parts : sequence of OtherRows
+        One or more, with a row.
+    kind : type
+        Of the rows' numbers.
+
+    Returns
+    -------
+    View
+        With a reference factor of each row.
+    """
+    columns: dict[str, list[np.ndarray]] = {name: [] for name in ("round", "sender", "kind", "index")}
+    for one in parts:
+        columns["round"].append(np.full(int(one.here.sum()), one.uploads.round, np.int32))
+        columns["sender"].append(np.broadcast_to(one.users[:, None], one.here.shape)[one.here])
+        columns["kind"].append(np.broadcast_to(one.uploads.kind, one.here.shape)[one.here])
+        columns["index"].append(np.broadcast_to(one.uploads.index, one.here.shape)[one.here])
+    flat = {name: (np.concatenate(column),) for name, column in columns.items()}
+    rows = np.concatenate([one.rows[one.here] for one in parts]).astype(kind)
+    factors = np.concatenate([one.factors[one.here] for one in parts])
+    messages = Messages(**flat, gradient=(rows,), reference=(factors,))
+    rounds = np.unique(messages.round[0]).tolist()
+    # sums are made of means as they are read
+    rule = view.manifest.rule.model_copy(update={"reduction": None})
+    bare = view.declared(scale_known=False, rule=rule, rounds=rounds)
+    return replace(bare, messages=messages, broadcasts={one: view.broadcasts[one] for one in rounds})
