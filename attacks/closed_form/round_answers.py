@@ -16,6 +16,7 @@ from attacks.closed_form.fit.shunned_level import may_be_lowered
 from attacks.closed_form.read_rounds import Round
 from attacks.closed_form.rows.off_grid import off_grid
 from attacks.closed_form.uploads.answered import Answered
+from attacks.closed_form.uploads.averaged_rows import LEAST_ROWS
 from attacks.closed_form.uploads.item_rows import rounding_of, rows_of
 from attacks.closed_form.uploads.readings import Reading, some_of
 from victims.transcript.manifest import Manifest
@@ -118,6 +119,8 @@ def off_the_grid(
         if learned.with_zeros:  # too few of them to be told by
             levels = np.concatenate([[0.0], levels])
         out[rest] = off_grid(some_of(rows, rest), levels, digit)
+        if learned.with_zeros:  # or means, of too few items
+            out &= rows.item.sum(axis=1) > 2 * LEAST_ROWS
         if out.any():
             out[out] = off_grid(some_of(unclipped(rows), out), levels, digit)
     return out

@@ -58,7 +58,7 @@ well, by how much (``attacks.base.Scope.SIZES``).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -87,6 +87,7 @@ from attacks.closed_form.implicit.implicit_recording import with_positives
 from attacks.closed_form.lists.drawn_anew import Sent, sent_in, unless_drawn_anew
 from attacks.closed_form.lists.drawn_items import unless_drawn
 from attacks.closed_form.lists.handed_out import unless_handed_out
+from attacks.closed_form.lists.predicted_items import views_without_predicted_items
 from attacks.closed_form.orders.whole_minibatches import whole_minibatch_views
 from attacks.closed_form.read_rounds import read_rounds
 from attacks.closed_form.round_answers import DIAGNOSTICS, NO_NUMBERS, by_best_round, off_the_grid
@@ -99,13 +100,6 @@ from attacks.closed_form.uploads.item_rows import BATCH_BYTES
 from attacks.obstacles import unreadable
 from victims.common.validation import above, require_fields
 from victims.transcript.view import ITEM, View
-
-#: Views of other rows that those sent tell, and why nothing is told of whom these do not have.
-OTHER_ROWS = (
-    (gradient_views, ONE_STEP),
-    (centred_views, NO_COMMON_VECTOR),
-    (whole_minibatch_views, NO_NUMBERS),
-)
 
 ByRounds = tuple[list[Answered], list[Sent], Bool[np.ndarray, " users"]]
 
@@ -177,8 +171,8 @@ class Undeclared:
         """Read other rows that those sent tell, where most clients are left open and these answer more."""
         if not _mostly_silent(found):
             return found
-        for others, reason in OTHER_ROWS:
-            for instead in others(view):
+        for others, reason in _other_rows(view):
+            for instead in others:
                 new = self._on_a_grid(instead, key, options, silent)
                 if 2 * len(new.abstained) < instead.users.size:
                     return of_everybody(new, view, reason)
@@ -300,6 +294,15 @@ class Undeclared:
         if view.manifest.weighting == "observed-only" or not _long_lists(view):
             return ""
         return obstacle_with_unrated(view)
+
+
+def _other_rows(view: View) -> Iterator[tuple[Iterator[View], str]]:
+    """Views of other rows that those sent tell, and why nothing is told of whom these do not have."""
+    yield gradient_views(view), ONE_STEP
+    yield centred_views(view), NO_COMMON_VECTOR
+    pull = pulls_of(view)[0]
+    yield whole_minibatch_views(view, pull), NO_NUMBERS
+    yield views_without_predicted_items(view, pull), NO_NUMBERS
 
 
 def _rated_alone(view: View) -> bool:

@@ -23,20 +23,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from itertools import combinations
-from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 
-from attacks.closed_form.fit.credible import HALF
 from attacks.closed_form.fit.decoding import distance_to_levels
-from attacks.closed_form.fit.goodness_of_fit import step_of
-from attacks.closed_form.rows.row_readings import one_step
+from attacks.closed_form.fit.most_on_grid import MostOnGrid, in_one_direction, most_on_grid
 from attacks.closed_form.uploads.item_rows import BATCH_BYTES, rows_of
-from attacks.closed_form.uploads.moving_factor import PARALLEL
 from attacks.closed_form.uploads.other_rows import OtherRows, view_of
-from attacks.closed_form.uploads.readings import Rows, some_of
+from attacks.closed_form.uploads.readings import Rows
 from victims.transcript.view import Uploads, UserBatch, View
 
 LEAST, MOST = 6, 128  # whole rows of a client, and ratings of one that is asked
@@ -46,42 +41,14 @@ ASKED, FEWEST, MOSTLY = 64, 3, 0.75  # clients that tell b, who have to, and the
 LEVELS = 20  # of a grid, at most
 
 
-class _Split(NamedTuple):
-    """One client's rows, under the numbers that put most of them on the grid.
-
-    Attributes
-    ----------
-    at : (n,) int
-        Places of the rows.
-    scalar, along : (n,)
-        A g and B h, stars.
-    last : (n,) bool
-        Which are off the grid.
-    near : float
-        Distance from the grid within which a row is on it, stars.
-    """
-
-    at: Int[np.ndarray, " n"]
-    scalar: Float[np.ndarray, " n"]
-    along: Float[np.ndarray, " n"]
-    last: Bool[np.ndarray, " n"]
-    near: float
-
-    def fits(self, size: int, levels: Float[np.ndarray, " levels"]) -> bool:
-        """Whether the rows off the grid are those of a last minibatch, where the others have so many."""
-        few, n = int(self.last.sum()), self.last.size
-        if n <= size or n % size != few:
-            return False
-        value = (self.scalar * few / size + self.along)[self.last]
-        return bool((distance_to_levels(value, levels) <= self.near).all())
-
-
-def whole_minibatch_views(view: View) -> Iterator[View]:
+def whole_minibatch_views(view: View, pull: float) -> Iterator[View]:
     """Give the rows of each client's last minibatch the scale of the others.
 
     Parameters
     ----------
     view : View
+    pull : float
+        Multiple of its factor in every row.
 
     Yields
     ------
@@ -94,11 +61,13 @@ def whole_minibatch_views(view: View) -> Iterator[View]:
     if not told or biased or not 2 <= levels.size <= LEVELS:
         return
     asked = view.select(view.users[:: max(1, view.users.size // ASKED)])
-    first = [rows_of(view.manifest, batch.rounds[0], None) for batch in asked.batches(BATCH_BYTES)]
-    splits = [_split(rows, user, levels) for rows in first for user in np.flatnonzero(_able(rows)).tolist()]
+    first = [rows_of(view.manifest, batch.rounds[0], None, 0.0, pull) for batch in asked.batches(BATCH_BYTES)]
+    splits = [_split(rows, user, levels) for rows in first for user in _able(rows)]
     size = _minibatch([one for one in splits if one is not None], levels)
     if size is not None:
-        yield view_of(view, [_other_rows(view, *one, size, levels) for one in _all_uploads(view)], np.float64)
+        yield view_of(
+            view, [_other_rows(view, *one, pull, size, levels) for one in _all_uploads(view)], np.float64
+        )
 
 
 def _all_uploads(view: View) -> Iterator[tuple[UserBatch, Uploads]]:
@@ -106,61 +75,55 @@ def _all_uploads(view: View) -> Iterator[tuple[UserBatch, Uploads]]:
         yield from ((batch, one) for one in batch.rounds if one.gradients.shape[1])
 
 
-def _able(rows: Rows) -> Bool[np.ndarray, " users"]:
+def _able(rows: Rows) -> list[int]:
     """Who has enough rows, not too many, and all in one direction."""
     n_rows = rows.item.sum(axis=1)
-    with np.errstate(all="ignore"):
-        steady = one_step(rows).across <= PARALLEL * rows.precision
-    return steady & (n_rows >= LEAST) & (n_rows <= MOST)
+    return np.flatnonzero(in_one_direction(rows) & (n_rows >= LEAST) & (n_rows <= MOST)).tolist()
 
 
-def _split(rows: Rows, user: int, levels: Float[np.ndarray, " levels"]) -> _Split | None:
-    """The numbers that put most of a client's rows on the grid; None where they are fewer than ``LEAST``."""
-    at = np.flatnonzero(rows.item[user])
-    numbers = one_step(some_of(rows, np.array([user])))
-    g, h = numbers.scalar[0, at], numbers.along[0, at]
-    few = np.unique(np.linspace(0, at.size - 1, NAMED).astype(int))
-    pairs = np.array(list(combinations(few.tolist(), 2)))
-    table = np.stack([g[pairs], h[pairs]], axis=2)
-    with np.errstate(all="ignore"):
-        usable = np.abs(np.linalg.det(table)) > 0
-        named = np.stack(np.meshgrid(levels, levels, indexing="ij"), axis=-1).reshape(-1, 2)
-        tried = np.linalg.solve(table[usable], np.broadcast_to(named.T, (int(usable.sum()), *named.T.shape)))
-        tried = tried.transpose(0, 2, 1).reshape(-1, 2)
-        tried = tried[np.isfinite(tried).all(axis=1) & (tried != 0).all(axis=1)]
-        away = distance_to_levels(tried[:, :1] * g + tried[:, 1:] * h, levels)
-    near = rows.precision**HALF * step_of(levels)
-    whole = (away <= near).sum(axis=1)
-    if not whole.size or whole.max() < max(LEAST, at.size / 2):
-        return None
-    best = int(whole.argmax())
-    a, b = tried[best]
-    return _Split(at, a * g, b * h, away[best] > near, near)
+def _split(rows: Rows, user: int, levels: Float[np.ndarray, " levels"]) -> MostOnGrid | None:
+    """The numbers that put most rows of a client on the grid; None where half or ``LEAST`` are not."""
+    half = int(rows.item[user].sum()) // 2
+    return most_on_grid(rows, user, levels, named=NAMED, least=max(LEAST, half))
 
 
-def _minibatch(splits: list[_Split], levels: Float[np.ndarray, " levels"]) -> int | None:
+def _fits(split: MostOnGrid, size: int, levels: Float[np.ndarray, " levels"]) -> bool:
+    """Whether the rows off the grid are those of a last minibatch, where the others have so many."""
+    few, n = int(split.off.sum()), split.off.size
+    if n <= size or n % size != few:
+        return False
+    value = (split.scalar * few / size + split.along)[split.off]
+    return bool((distance_to_levels(value, levels) <= split.near).all())
+
+
+def _minibatch(splits: list[MostOnGrid], levels: Float[np.ndarray, " levels"]) -> int | None:
     """How many ratings a minibatch has, by the clients whose last one is smaller."""
     votes = Counter(
-        size for one in splits if one.last.any() for size in range(2, LARGEST + 1) if one.fits(size, levels)
+        size for one in splits if one.off.any() for size in range(2, LARGEST + 1) if _fits(one, size, levels)
     )
     if not votes:
         return None
     size, many = votes.most_common(1)[0]
     # who has a smaller one tells, and nobody else is off the grid
-    able = sum(bool(one.last.any()) or (one.last.size > size and one.last.size % size > 0) for one in splits)
+    able = sum(bool(one.off.any()) or (one.off.size > size and one.off.size % size > 0) for one in splits)
     return size if many >= max(FEWEST, MOSTLY * able) else None
 
 
 def _other_rows(
-    view: View, batch: UserBatch, uploads: Uploads, size: int, levels: Float[np.ndarray, " levels"]
+    view: View,
+    batch: UserBatch,
+    uploads: Uploads,
+    pull: float,
+    size: int,
+    levels: Float[np.ndarray, " levels"],
 ) -> OtherRows:
     """Rows as means over whole minibatches make them."""
-    rows = rows_of(view.manifest, uploads, None)
+    rows = rows_of(view.manifest, uploads, None, 0.0, pull)
     times = np.ones(rows.item.shape)
     n_rows = rows.item.sum(axis=1)
     times[n_rows < size] = (n_rows[n_rows < size] / size)[:, None]
     for user in np.flatnonzero((n_rows > size) & (n_rows % size > 0)).tolist():
         one = _split(rows, user, levels)
-        if one is not None and one.fits(size, levels):
-            times[user, one.at[one.last]] = n_rows[user] % size / size
+        if one is not None and _fits(one, size, levels):
+            times[user, one.at[one.off]] = n_rows[user] % size / size
     return OtherRows(batch.users, uploads, rows.item, rows.rows * times[..., None], rows.factors)

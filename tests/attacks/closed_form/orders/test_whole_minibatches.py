@@ -55,7 +55,7 @@ def test_ratings_of_a_smaller_last_minibatch_are_read(tmp_path):
 )
 def test_other_rows_are_left_as_they_are(tmp_path, program):
     path = recorded(tmp_path / "t", table_of(STARS), STARS, **program)
-    assert not list(whole_minibatch_views(fl.open_transcript(path).view("server")))
+    assert not list(whole_minibatch_views(fl.open_transcript(path).view("server"), 0.0))
 
 
 def sent_by(view: fl.View, n_users: int) -> np.ndarray:
@@ -78,7 +78,7 @@ def sent_by(view: fl.View, n_users: int) -> np.ndarray:
 def test_rows_of_the_last_minibatch_get_the_scale_of_the_others(tmp_path, levels, size, sent):
     table = table_of(levels)
     path = recorded(tmp_path / "t", table, levels, size=size, sent=sent)
-    (view,) = whole_minibatch_views(fl.open_transcript(path).view("server"))
+    (view,) = whole_minibatch_views(fl.open_transcript(path).view("server"), 0.0)
     sums = fl.open_transcript(recorded(tmp_path / "u", table, levels, mean=False)).view("server")
     plenty = (table > 0).sum(axis=1) >= size + 6  # fewer whole rows may tell nothing of the others
     ours, theirs = (sent_by(one, len(table))[plenty] for one in (view, sums))

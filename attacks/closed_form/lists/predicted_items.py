@@ -1,0 +1,110 @@
+"""Items that a client drew and gives what its own model predicts of them, among those that it rated.
+
+FedRec's hybrid filling hides what a client rated among items that it drew; they get numbers of its own that
+are no levels. One step leaves A g + B h of ratings on the grid, and of numbers that a model predicts anywhere
+between: the two numbers that put most rows on the grid leave those out
+(``attacks.closed_form.fit.most_on_grid``). The rated rows are read as any others then.
+
+It is believed of numbers that are all different, or more than levels are: ratings less a number, or scaled,
+have as many values as there are levels, and a factor may put some of these on the grid.
+
+What it assumes: one direction of a client's rows, exact or in single precision, and five ratings on three
+levels of each client that is read.
+
+References
+----------
+G. Lin, F. Liang, W. Pan, Z. Ming, "FedRec: Federated Recommendation With Explicit Feedback", IEEE Intelligent
+Systems 36(5), 2021, doi:10.1109/MIS.2020.3017205: hybrid filling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from attacks.closed_form.fit.decoding import nearest_level
+from attacks.closed_form.fit.goodness_of_fit import step_of
+from attacks.closed_form.fit.most_on_grid import MostOnGrid, in_one_direction, most_on_grid
+from attacks.closed_form.uploads.item_rows import BATCH_BYTES, rows_of
+from attacks.closed_form.uploads.other_rows import OtherRows, view_of
+from attacks.closed_form.uploads.readings import Rows
+from victims.transcript.view import Uploads, UserBatch, View
+
+RATED, LEVELS_USED, DRAWN = 5, 3, 4  # rows of a client on the grid, levels that they have, and rows off it
+PLENTY, MOST = 18, 400  # rows of a client that is asked, and of one that is read
+NAMED = 14  # rows of a client, whose levels are named, two at a time
+DIFFERENT = 0.8  # share of the numbers off the grid that have a place of their own between the levels,
+TIMES = 2  # or so many times as many places as there are levels
+ASKED, FEWEST, MOSTLY = 32, 3, 0.75  # clients that are asked, who have to tell, and the share of those asked
+MOST_LEVELS = 12  # of a grid
+
+
+def views_without_predicted_items(view: View, pull: float) -> Iterator[View]:
+    """Leave out rows of numbers that are no ratings.
+
+    Parameters
+    ----------
+    view : View
+    pull : float
+        Multiple of its factor in every row.
+
+    Yields
+    ------
+    View
+        Of the clients who tell which rows are of ratings; none where few do.
+    """
+    levels = np.array(view.manifest.rating_levels)
+    told = view.messages.gradient is not None and view.messages.reference is None
+    biased = any(one.bias is not None for one in view.broadcasts.values())
+    if not told or biased or not LEVELS_USED <= levels.size <= MOST_LEVELS:
+        return
+    able, said = np.zeros(0, bool), np.zeros(0, bool)
+    for _, _, rows in _all_rows(view.select(_some(view)), pull):
+        plenty = _able(rows) & (rows.item.sum(axis=1) >= PLENTY)
+        able, said = np.r_[able, plenty], np.r_[said, plenty & _rated(rows, levels).any(axis=1)]
+    if said.sum() < max(FEWEST, MOSTLY * able.sum()):
+        return
+    others = [
+        OtherRows(batch.users, uploads, _rated(rows, levels), rows.rows, rows.factors)
+        for batch, uploads, rows in _all_rows(view, pull)
+    ]
+    yield view_of(view, others, np.float64)
+
+
+def _some(view: View) -> Int[np.ndarray, " some"]:
+    return view.users[:: max(1, view.users.size // ASKED)]
+
+
+def _all_rows(view: View, pull: float) -> Iterator[tuple[UserBatch, Uploads, Rows]]:
+    for batch in view.batches(BATCH_BYTES):
+        for uploads in batch.rounds:
+            if uploads.gradients.shape[1]:
+                yield batch, uploads, rows_of(view.manifest, uploads, None, 0.0, pull)
+
+
+def _able(rows: Rows) -> Bool[np.ndarray, " users"]:
+    """Who has enough rows, not too many, and all in one direction."""
+    n_rows = rows.item.sum(axis=1)
+    return in_one_direction(rows) & (n_rows >= RATED + DRAWN) & (n_rows <= MOST)
+
+
+def _rated(rows: Rows, levels: Float[np.ndarray, " levels"]) -> Bool[np.ndarray, "users rows"]:
+    """Rows of ratings, of clients who have others as well."""
+    here = np.zeros(rows.item.shape, bool)
+    for user in np.flatnonzero(_able(rows)).tolist():
+        one = most_on_grid(rows, user, levels, named=NAMED, least=RATED)
+        if one is not None and _are_predicted(one, levels):
+            here[user, one.at[~one.off]] = True
+    return here
+
+
+def _are_predicted(one: MostOnGrid, levels: Float[np.ndarray, " levels"]) -> bool:
+    """Whether rows on the grid are on several levels, and the others anywhere between them."""
+    value, step = one.scalar + one.along, step_of(levels)
+    place = np.sort(value[one.off] / step % 1)
+    if place.size < DRAWN or np.unique(nearest_level(value[~one.off], levels)).size < LEVELS_USED:
+        return False
+    different = (np.diff(np.r_[place, place[0] + 1]) > one.near / step).sum()
+    return bool(different >= min(DIFFERENT * place.size, TIMES * levels.size))
