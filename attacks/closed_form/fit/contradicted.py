@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from attacks.base import Estimates, Reconstruction
+from attacks.base import Estimates, Outcome, Reconstruction
 from attacks.closed_form.fit.decoding import nearest_level
 from victims.transcript.view import ITEM
 
@@ -239,8 +239,11 @@ def silent_about(found: Reconstruction, whom: Bool[np.ndarray, " users"], reason
     Returns
     -------
     Reconstruction
+        Where answers are taken back, no longer one of noise alone.
     """
     left = found.users[whom]
+    looked = found.outcome == Outcome.NOTHING_FOUND
+    taken_back = looked and not np.isin(left, list(found.abstained)).all()
     abstained = {**found.abstained, **dict.fromkeys(left.tolist(), reason)}
     kept = found.users[~np.isin(found.users, list(abstained))]
     return replace(
@@ -248,6 +251,7 @@ def silent_about(found: Reconstruction, whom: Bool[np.ndarray, " users"], reason
         blocks=tuple(_without(block, left) for block in found.blocks),
         abstained=abstained,
         factors=None if found.factors is None else found.factors.of(kept),
+        outcome=Outcome.ANSWERED if taken_back else found.outcome,
     )
 
 

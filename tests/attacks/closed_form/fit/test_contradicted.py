@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 import factorleak as fl
-from attacks.base import Estimates, Reconstruction
+from attacks.base import Estimates, Outcome, Reconstruction
 from attacks.closed_form.fit.contradicted import (
     ALL_ALIKE,
     BIASED_ALONE,
+    silent_about,
     unless_biased_alone,
     unless_contradicted,
 )
@@ -118,3 +119,12 @@ def test_a_bias_that_next_to_nobody_has_is_what_makes_ratings_fit(biased, misfit
     told = unless_biased_alone(found, np.isin(found.users, biased))
     assert told.abstained == dict.fromkeys(silent, BIASED_ALONE)
     assert np.isnan(told.blocks[0].value).all(axis=1).tolist() == [user in silent for user in range(5)]
+
+
+def test_answers_that_are_taken_back_are_no_noise():
+    """Noise alone explains client 1; who else has no answer was not told from it."""
+    users = np.array([1, 2])
+    block = Estimates(users, np.zeros((1, 1), np.int8), np.zeros((1, 1), int), np.array([[np.nan], [3.0]]))
+    found = Reconstruction("likelihood", users, (block,), {1: "noise"}, {}, {}, outcome=Outcome.NOTHING_FOUND)
+    assert silent_about(found, users == 1, "noise").outcome == Outcome.NOTHING_FOUND
+    assert silent_about(found, users == 2, "taken back").outcome == Outcome.ANSWERED
