@@ -85,31 +85,36 @@ def most_on_grid(
         None where fewer rows are on the grid than ``least``.
     """
     at = np.flatnonzero(rows.item[user])
+    near = rows.precision**HALF * step_of(levels)
+    best, most = np.zeros(2), 0
     with np.errstate(all="ignore"):
         numbers = one_step(some_of(rows, np.array([user])))
         g, h = numbers.scalar[0, at], numbers.along[0, at]
         tried = _tried(g, h, levels, named)
-    near = rows.precision**HALF * step_of(levels)
-    best, most = np.zeros(2), 0
-    for some in np.array_split(tried, max(1, -(-tried.size * at.size // AT_ONCE))):
-        whole = (distance_to_levels(some[:, :1] * g + some[:, 1:] * h, levels) <= near).sum(axis=1)
-        if whole.max(initial=0) > most:
-            best, most = some[int(whole.argmax())], int(whole.max())
-    if most < least:
-        return None
-    return _fitted(at, np.stack([g, h], axis=1), best, levels, near, rows.precision)
+        for some in np.array_split(tried, max(1, -(-tried.size * at.size // AT_ONCE))):
+            whole = (distance_to_levels(some[:, :1] * g + some[:, 1:] * h, levels) <= near).sum(axis=1)
+            if whole.max(initial=0) > most:
+                best, most = some[int(whole.argmax())], int(whole.max())
+        columns = np.stack([g, h], axis=1)
+        # numbers that cancel each other have no digits
+        on = distance_to_levels(columns @ best, levels) <= near
+        return (
+            None
+            if min(most, on.sum()) < least
+            else _fitted(at, columns, best, on, levels, near, rows.precision)
+        )
 
 
 def _fitted(
     at: Int[np.ndarray, " n"],
     columns: Float[np.ndarray, "n 2"],
     numbers: Float[np.ndarray, " 2"],
+    on: Bool[np.ndarray, " n"],
     levels: Float[np.ndarray, " levels"],
     near: float,
     precision: float,
 ) -> MostOnGrid:
     """Numbers by all rows that they put on the grid; others are as near by accident more seldom then."""
-    on = distance_to_levels(columns @ numbers, levels) <= near
     numbers, *_ = np.linalg.lstsq(columns[on], nearest_level(columns[on] @ numbers, levels), rcond=None)
     away = distance_to_levels(columns @ numbers, levels)
     near = min(near, USUAL * max(float(np.median(away[on])), precision * step_of(levels)))
