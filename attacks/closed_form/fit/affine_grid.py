@@ -226,7 +226,8 @@ def _row_by_row(
     middle = np.maximum(rows.valid.sum(axis=1)[:, None] // 2 - 1, 0)
     usual = np.take_along_axis(np.sort(np.where(rows.valid, mine[:, 0], np.inf), axis=1), middle, axis=1)
     least = np.maximum(USUAL * usual, EXACT)[..., None]
-    nearer = np.log(np.maximum(away, least) / np.maximum(mine, least))
+    with np.errstate(invalid="ignore"):  # of who has no row
+        nearer = np.log(np.maximum(away, least) / np.maximum(mine, least))
     told = np.where(rows.valid[:, None], np.nan_to_num(nearer), 0.0).sum(axis=2)
     # without their worst row they may be the best ones, or nothing; where all rows are noisy none stands out
     open_ = same | ~np.isfinite(_distance(fitted, rows, levels)) | (usual > OFF_GRID * step_of(levels))
