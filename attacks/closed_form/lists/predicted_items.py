@@ -1,12 +1,14 @@
-"""Items that a client drew and gives what its own model predicts of them, among those that it rated.
+"""Items with numbers that are no ratings, as a client's own model predicts them, among those that it rated.
 
 FedRec's hybrid filling hides what a client rated among items that it drew; they get numbers of its own that
 are no levels. One step leaves A g + B h of ratings on the grid, and of numbers that a model predicts anywhere
 between: the two numbers that put most rows on the grid leave those out
 (``attacks.closed_form.fit.most_on_grid``). The rated rows are read as any others then.
 
-It is believed of numbers that are all different, or more than levels are: ratings less a number, or scaled,
-have as many values as there are levels, and a factor may put some of these on the grid.
+It is believed of numbers that are all different, or more than levels are, and not at simple fractions of a
+step: ratings less a number, or scaled, have as many values as there are levels, and where a factor puts two
+of these on the grid the others are at such fractions. A row or two beside many ratings may be anything else,
+that of the item that a program fills minibatches up with, say.
 
 What it assumes: one direction of a client's rows, exact or in single precision, and five ratings on three
 levels of each client that is read.
@@ -24,7 +26,7 @@ from collections.abc import Iterator
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from attacks.closed_form.fit.decoding import nearest_level
+from attacks.closed_form.fit.decoding import distance_to_levels, nearest_level
 from attacks.closed_form.fit.goodness_of_fit import step_of
 from attacks.closed_form.fit.most_on_grid import MostOnGrid, in_one_direction, most_on_grid
 from attacks.closed_form.uploads.item_rows import BATCH_BYTES, rows_of
@@ -39,6 +41,8 @@ DIFFERENT = 0.8  # share of the numbers off the grid that have a place of their 
 TIMES = 2  # or so many times as many places as there are levels
 ASKED, FEWEST, MOSTLY = 32, 3, 0.75  # clients that are asked, who have to tell, and the share of those asked
 MOST_LEVELS = 12  # of a grid
+MANY = 8  # rows on the grid, beside fewer than ``DRAWN`` off it
+FRACTIONS = np.unique([up / down for down in range(1, MOST_LEVELS) for up in range(down + 1)])
 
 
 def views_without_predicted_items(view: View, pull: float) -> Iterator[View]:
@@ -104,7 +108,11 @@ def _are_predicted(one: MostOnGrid, levels: Float[np.ndarray, " levels"]) -> boo
     """Whether rows on the grid are on several levels, and the others anywhere between them."""
     value, step = one.scalar + one.along, step_of(levels)
     place = np.sort(value[one.off] / step % 1)
-    if place.size < DRAWN or np.unique(nearest_level(value[~one.off], levels)).size < LEVELS_USED:
+    used = np.unique(nearest_level(value[~one.off], levels)).size
+    simple = distance_to_levels(place, FRACTIONS) <= one.near / step
+    if used < LEVELS_USED or not place.size or simple.mean() > 1 - DIFFERENT:
         return False
+    if place.size < DRAWN:
+        return bool((~one.off).sum() >= MANY)
     different = (np.diff(np.r_[place, place[0] + 1]) > one.near / step).sum()
     return bool(different >= min(DIFFERENT * place.size, TIMES * levels.size))

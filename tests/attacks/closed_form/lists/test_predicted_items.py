@@ -59,6 +59,23 @@ def test_rows_of_ratings_are_left(tmp_path, levels, sent):
     assert view.users.size >= 7
 
 
+def test_one_item_that_minibatches_are_filled_up_with_is_left_out(tmp_path):
+    """Item 0 with a rating of 0, as often as a batch of 32 has room."""
+    table, rng = table_of(STARS), np.random.default_rng(1)
+    table[:, 0] = 0
+    q = rng.normal(0, 0.4, (ITEMS, K))
+    with fl.Recorder(tmp_path / "t", rating_levels=STARS) as recorder:
+        recorder.broadcast(0, q)
+        for user, ratings in enumerate(table):
+            p, items = rng.normal(0, 0.4, K), np.flatnonzero(ratings)
+            error = np.r_[-(32 - items.size) * q[0] @ p, ratings[items] - q[items] @ p] / 32
+            recorder.upload(0, user, np.outer(error, p), np.r_[0, items])
+    (view,) = views(tmp_path / "t")
+    index = np.concatenate(view.messages.index)
+    assert 0 not in index
+    assert index.size >= 0.8 * (table > 0).sum()
+
+
 @pytest.mark.thorough
 def test_the_attack_reads_them(tmp_path):
     table = table_of(STARS)
@@ -72,11 +89,20 @@ def test_the_attack_reads_them(tmp_path):
         {"times": 0},
         {"times": 0, "learned": lambda r, rng: r - 3.5},
         {"times": 0, "learned": lambda r, rng: (r - 0.5) / 2},
+        {"times": 0, "learned": lambda r, rng: r - 2.5},
         {"times": 0, "learned": lambda r, rng: r**2 / 5},
         {"times": 0, "learned": lambda r, rng: r - rng.normal(0, 0.4, r.size)},
         {"learned": lambda r, rng: np.log(r + 1)},
     ],
-    ids=["ratings", "less a number", "halved", "squares", "less numbers of items", "logarithms"],
+    ids=[
+        "ratings",
+        "less a number",
+        "halved",
+        "less the middle",
+        "squares",
+        "less numbers of items",
+        "logarithms",
+    ],
 )
 def test_other_numbers_are_left_as_they_are(tmp_path, program):
     assert not views(recorded(tmp_path / "t", table_of(STARS), STARS, **program))
