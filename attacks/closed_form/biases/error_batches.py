@@ -5,11 +5,12 @@ step share p, so that of two of them
 
     F_1 x_2 - F_2 x_1 + c (q_1 x_2 - q_2 x_1 + F_1 b_2 - F_2 b_1) + c^2 (q_1 b_2 - q_2 b_1) = 0,
 
-K equations in c and its square; where biases do not decay in c alone. Pairs of one step say the same c, and
+K equations in c and its square, or in c alone where biases do not decay. Pairs of one step say the same c, and
 all others none. Rows with the same p are one step's then; how steps follow each other is told as for single
 rows (``attacks.closed_form.biases.error_order``).
 
-What it assumes: three factors or more beside the biases, rows exact or in single precision.
+What it assumes: three factors or more beside the biases, rows exact or in single precision, and decay of
+what a step is about: where a program shrinks all items at every step, rows of several steps have a c each.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from attacks.closed_form.biases.error_column import Law
 from attacks.closed_form.biases.error_order import Numbers, Steps, numbers_in_order, numbers_of, order_of
 from attacks.closed_form.fit.credible import HALF
 from attacks.closed_form.uploads.pull_of_steps import FEWEST, ROWS, pull_of_hidden_steps
-from attacks.closed_form.uploads.readings import Rows
+from attacks.closed_form.uploads.readings import Rows, some_of
 
 EQUAL = 0.75  # of the digits, to which factors of one step are equal: a short step moves them by few
 ALIKE = 0.9  # of the pairs of rows of one step, that say one pull
@@ -118,7 +119,10 @@ def _pulls(asked: Rows, column: int) -> list[tuple[float, bool]]:
                 out.append((middle, biases))
     if out:
         return out
-    # a step after every rating, which no row shares
+    # a step after every rating, which no row shares; of rows that are left out others may be the next ones
+    few = asked.item.sum(axis=1) <= ROWS
+    if few.any():
+        asked = some_of(asked, few)
     alone = {name: np.delete(getattr(asked, name), column, axis=2) for name in ("rows", "factors")}
     pull = pull_of_hidden_steps(asked._replace(**alone))
     return [(0.0, False)] if pull is None else [(-pull, True), (-pull, False)]

@@ -13,12 +13,8 @@ up to c = s lambda:
 
 c, d and t are three numbers for all rows of all clients, in K equations for each two rows that follow each
 other; c is that of ``attacks.closed_form.uploads.pull_of_steps`` to begin with. A decay of the factors alone
-(g = x), and rows about p after the step, are tried as well. With p told and biases in stars,
-
-    r_k = A g_k + p_k . q + b_j + C,        A = 1 / s, of all clients,
-
-has C alone open for each client: two rows tell A, once their levels are named. No mirror image and no
-multiple of the ratings fits, and a shift by whole levels does.
+(g = x), and rows about p after the step, are tried as well. With p told, ratings are open up to s and a bias
+of each client (``attacks.closed_form.biases.error_ratings``).
 
 What it assumes: rows in the order of the steps, three factors or more beside the biases, both in one unit. It
 judges itself: nothing but rounding is left, of the chain and of the grid.
@@ -43,6 +39,9 @@ from attacks.closed_form.fit.credible import HALF
 from attacks.closed_form.uploads.pull_of_steps import FEWEST, pull_of_steps
 from attacks.closed_form.uploads.readings import Rows
 
+UNSEEN = 0.1  # of what moves from row to row, that a law may leave
+TINY = 1e-150  # row times error, whose products vanish
+
 
 class Law(NamedTuple):
     """What all rows share.
@@ -58,7 +57,7 @@ class Law(NamedTuple):
     after : bool
         Whether rows are about the factor after the step.
     left : float
-        What is left of two rows, of their size.
+        Of two rows, relative to their size: what the law does not explain. Infinite where nothing moves.
     """
 
     pull: float
@@ -81,6 +80,8 @@ class Errors(NamedTuple):
     gained, kept : (users, rows)
         What a bias of the client that steps as its factor does has gained before the row, and what is left
         of what it was before the first.
+    added : (users, rows)
+        What it has gained where it does not decay.
     alike : (users, rows)
         How many rows its step made.
     """
@@ -89,6 +90,7 @@ class Errors(NamedTuple):
     predicted: Float[np.ndarray, "users rows"]
     gained: Float[np.ndarray, "users rows"]
     kept: Float[np.ndarray, "users rows"]
+    added: Float[np.ndarray, "users rows"]
     alike: Float[np.ndarray, "users rows"]
 
 
@@ -120,8 +122,7 @@ def law_of(rows: Rows, column: int) -> Law | None:
         for biases, after in product((True, False) if pull else (False,), (False, True))
     ]
     best = min(tried, key=lambda one: one.left)
-    # items and clients that do not move say nothing
-    return best if best.left <= rows.precision**HALF and best.rate != 0 else None
+    return best if best.left <= rows.precision**HALF else None
 
 
 class _Some(NamedTuple):
@@ -141,6 +142,12 @@ def _pairs(
     user, place = np.nonzero((ahead[:, :-1] >= 0) & (ahead[:, 1:] >= 0))
     here = [(user, ahead[user, place + step]) for step in (0, 1)]
     first, second = (_Some(rows.rows[at], error[at], rows.factors[at].astype(float), bias[at]) for at in here)
+    # rows of zeros say nothing, and those that are next to it have no digits
+    with np.errstate(over="ignore"):
+        usable = (
+            np.minimum(*(np.abs(one.row).max(axis=1) * np.abs(one.error) for one in (first, second))) > TINY
+        )
+    first, second = (_Some(*(part[usable] for part in one)) for one in (first, second))
     return first, second
 
 
@@ -152,40 +159,57 @@ def _in_order(rows: Rows) -> Int[np.ndarray, "users rows"]:
     return np.where(np.take_along_axis(rows.item, order, axis=1), order, -1)
 
 
+class _Chain(NamedTuple):
+    """Factors of two rows that follow each other, times both errors and over the size of the rows.
+
+    Attributes
+    ----------
+    now, before, push : (n, K)
+        That of the second row, that of the first, and what its error moves it by, but for t.
+    """
+
+    now: Float[np.ndarray, "n K"]
+    before: Float[np.ndarray, "n K"]
+    push: Float[np.ndarray, "n K"]
+
+    def left(self, decay: float, rate: float) -> Float[np.ndarray, " numbers"]:
+        """What a decay and a rate do not explain."""
+        return (self.now - (1 - decay) * self.before - rate * self.push).ravel()
+
+
+def _chain(first: _Some, second: _Some, pull: float, biases: bool, after: bool) -> _Chain:
+    """What a pull makes of two rows."""
+    g, h = (one.error + biases * pull * one.bias for one in (first, second))
+    before, now = (one.row + pull * one.factor for one in (first, second))
+    step, item = (h, second.factor) if after else (g, first.factor)
+    lengths = [
+        np.linalg.norm(one.row, axis=1) * np.abs(e)
+        for one, e in ((first, second.error), (second, first.error))
+    ]
+    size = (lengths[0] + lengths[1])[:, None]
+    return _Chain(now * g[:, None] / size, before * h[:, None] / size, (g * h * step)[:, None] * item / size)
+
+
 def _fitted(first: _Some, second: _Some, pull: float, biases: bool, after: bool) -> Law:
     """Pull, decay and rate by least squares, from a pull to begin with."""
-    times = 1.0 if biases else 0.0
-    both = ((first, second), (second, first))
-    lengths = [np.linalg.norm(one.row, axis=1) * np.abs(other.error) for one, other in both]
-    size = np.maximum(lengths[0] + lengths[1], np.finfo(float).tiny)[:, None]
-
-    def parts(pull: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        g, h = (one.error + times * pull * one.bias for one in (first, second))
-        before, now = (one.row + pull * one.factor for one in (first, second))
-        step, item = (h, second.factor) if after else (g, first.factor)
-        return now * g[:, None] / size, before * h[:, None] / size, (g * h * step)[:, None] * item / size
-
-    def left(numbers: np.ndarray) -> np.ndarray:
-        now, before, push = parts(numbers[0] * unit[0])
-        return (now - (1 - numbers[1] * unit[1]) * before - numbers[2] * unit[2] * push).ravel()
-
-    now, before, push = parts(pull)
-    table = np.stack([-before.ravel(), push.ravel()], axis=1)
-    (decay, rate), *_ = np.linalg.lstsq(table, (now - before).ravel(), rcond=None)
-    start = np.array([pull, decay, rate])
+    chain = _chain(first, second, pull, biases, after)
+    table = np.stack([-chain.before.ravel(), chain.push.ravel()], axis=1)
+    moves = (chain.now - chain.before).ravel()
+    if not np.isfinite(table).all() or not moves.any():
+        return Law(pull, 0.0, 0.0, biases, after, np.inf)
+    start = np.array([pull, *np.linalg.lstsq(table, moves, rcond=None)[0]])
     unit = np.where(start == 0, 1.0, np.abs(start))
-    free = np.array([pull != 0, True, True])
+    fixed = 0 if pull else 1  # nothing says of no pull that it is another one
 
-    def of_free(some: np.ndarray) -> np.ndarray:
-        numbers = start / unit
-        numbers[free] = some
-        return left(numbers)
+    def left(free: np.ndarray) -> np.ndarray:
+        c, decay, rate = np.r_[start[:fixed], free * unit[fixed:]]
+        return _chain(first, second, float(c), biases, after).left(decay, rate)
 
-    found = least_squares(of_free, (start / unit)[free], method="lm", xtol=1e-15, ftol=1e-15, gtol=1e-15)
-    numbers = start.copy()
-    numbers[free] = found.x * unit[free]
-    pull, decay, rate = numbers.tolist()
-    return Law(pull, decay, rate, biases, after, float(np.sqrt(np.mean(found.fun**2))))
+    found = least_squares(left, (start / unit)[fixed:], method="lm", xtol=1e-15, ftol=1e-15, gtol=1e-15)
+    c, decay, rate = np.r_[start[:fixed], found.x * unit[fixed:]].tolist()
+    size, usual = (float(np.sqrt(np.mean(one**2))) for one in (found.fun, moves))
+    # steps that are not seen are as well those of another column
+    return Law(c, decay, rate, biases, after, size if size <= UNSEEN * usual else np.inf)
 
 
 def errors_of(
@@ -220,11 +244,13 @@ def errors_of(
     alike, push = (np.zeros((len(g), int(place.max(initial=0)) + 1)) for _ in range(2))
     np.add.at(alike, (user, at), 1.0)
     np.add.at(push, (user, at), g[there])
+    added = law.rate * (np.cumsum(push, axis=1) - push)
     gained, left = np.zeros(push.shape), (1 - law.decay) ** np.arange(push.shape[1])
     for step in range(1, push.shape[1]):
         gained[:, step] = (1 - law.decay) * gained[:, step - 1] + law.rate * push[:, step - 1]
     own = np.arange(len(g))[:, None]
-    by_step = (gained[own, place], np.broadcast_to(left, push.shape)[own, place], alike[own, place])
+    steps = (gained, np.broadcast_to(left, push.shape), added, alike)
+    by_step = (one[own, place] for one in steps)
     predicted = np.einsum("urk,urk->ur", p, factors) + bias
     every = (g, np.where(there, predicted, np.nan), *by_step)
     return Errors(*(np.where(rows.item, one, 0.0) for one in every))

@@ -13,11 +13,19 @@ from attacks.closed_form.biases.bias_steps import no_moves, shifts_of
 from attacks.closed_form.biases.error_batches import placed
 from attacks.closed_form.biases.error_column import Law, errors_of, law_of, place_of
 from attacks.closed_form.biases.error_ratings import OnSteps, nobody, on_steps, through_links
-from attacks.closed_form.biases.own_biases_recording import ABLE, FEWEST, MOST, OwnBiases, clients_and_moves
+from attacks.closed_form.biases.own_biases_recording import (
+    ABLE,
+    FEWEST,
+    MOST,
+    OwnBiases,
+    are_ratings,
+    clients_and_moves,
+)
 from attacks.closed_form.centres.centred import even
 from attacks.closed_form.centres.shifted import told_alone
 from attacks.closed_form.fit.goodness_of_fit import step_of
 from attacks.closed_form.uploads.item_rows import BATCH_BYTES, rows_of
+from attacks.closed_form.uploads.pull_of_steps import ROWS
 from attacks.closed_form.uploads.readings import Rows, some_of
 from victims.transcript.view import UserBatch, View
 
@@ -46,7 +54,10 @@ def read_error_column(view: View) -> OwnBiases | None:
     if n_read < max(FEWEST, MOST * n_able):
         return None
     shift = shifts_of(*clients_and_moves(courses), levels.size, step_of(levels))
-    return OwnBiases(courses, np.where(behind_link, 0, shift), n_able)
+    own = OwnBiases(courses, np.where(behind_link, 0, shift), n_able)
+    # nobody's ratings span half of the grid: a program that learns half of them looks like that
+    reach = max(int(part.found.above.max(initial=0)) for course in courses for part in course.parts)
+    return own if 2 * reach >= levels.size - 1 and are_ratings(own, levels) else None
 
 
 def _courses_of(
@@ -80,26 +91,30 @@ class _Told(NamedTuple):
 
 def _column_of(rows: Rows, levels: Float[np.ndarray, " levels"]) -> int | None:
     """The column that tells most of those with most rows, and half of them or more."""
-    asked = _asked(rows)
+    some = _most_rows(rows)
+    asked = some_of(rows, some)
     # a table that was joined has biases at one end
-    told = _told_by(asked, [0, rows.rows.shape[2] - 1])
-    found = [(_read(asked, [one], levels), one.column) for one in told]
+    told = _told_by(rows, [0, rows.rows.shape[2] - 1])
+    found = [(_read(asked, [one._replace(place=one.place[some])], levels), one.column) for one in told]
     best, column = max(found, key=lambda one: one[0].rank, default=(nobody(asked.item.shape), 0))
     return column if best.told.any() and 2 * best.told.sum() >= len(best.told) else None
 
 
 def _told_by(rows: Rows, columns: Sequence[int]) -> list[_Told]:
     """Columns that leave next to nothing of the chain, in the order of the rows; or in others, if none do."""
-    asked = _asked(rows)
+    asked = some_of(rows, _most_rows(rows))
     seen = [(column, law) for column in columns if (law := law_of(asked, column)) is not None]
     if seen:
         return [_Told(column, law, place_of(rows)) for column, law in seen]
-    return [_Told(column, *one) for column in columns for one in placed(rows, column, asked)]
+    shorter = some_of(rows, _most_rows(rows, ROWS))
+    return [_Told(column, *one) for column in columns for one in placed(rows, column, shorter)]
 
 
-def _asked(rows: Rows) -> Rows:
-    """Those with most rows."""
-    return some_of(rows, np.argsort(-rows.item.sum(axis=1), kind="stable")[:CLIENTS])
+def _most_rows(rows: Rows, most: int | None = None) -> Int[np.ndarray, " some"]:
+    """Clients with most rows, up to so many; whoever has more comes last."""
+    n_rows = rows.item.sum(axis=1)
+    short = n_rows <= (n_rows.max(initial=0) if most is None else most)
+    return np.argsort(np.where(short, -n_rows, n_rows), kind="stable")[:CLIENTS]
 
 
 def _course_of(
@@ -126,6 +141,7 @@ def _course_of(
                 found.above[found.told], found.told[found.told], found.distance[found.told], one.rows.shape[2]
             )
             behind_link.append(np.full(told.size, found.placed))
+            ratings = ratings._replace(pull=np.full(told.size, found.pull))
             parts.append(Part(told, uploads.round, kinds, items, ratings))
     course = Course(batch.users, parts, first_bias, no_moves(rows[0].rows.shape[2]))
     return course, np.concatenate(behind_link)
@@ -134,9 +150,15 @@ def _course_of(
 def _read(rows: Rows, told: Sequence[_Told], levels: Float[np.ndarray, " levels"]) -> OnSteps:
     """Read some clients in one round, by whatever tells most of them."""
     errors = [errors_of(rows, *one) for one in told]
-    found = [on_steps(one, rows.item, levels, rows.precision) for one in errors]
+    found = [
+        on_steps(one, rows.item, levels, rows.precision)._replace(pull=-by.law.pull)
+        for one, by in zip(errors, told, strict=True)
+    ]
     best = max(found, key=lambda one: one.rank, default=nobody(rows.item.shape))
     if 2 * best.told.sum() < len(best.told):
-        through = [through_links(one, rows.item, levels, rows.precision) for one in errors]
+        through = [
+            through_links(one, rows.item, levels, rows.precision)._replace(pull=-by.law.pull)
+            for one, by in zip(errors, told, strict=True)
+        ]
         best = max([best, *through], key=lambda one: one.rank)
     return best

@@ -23,10 +23,10 @@ from jaxtyping import Float, Int
 from scipy.spatial import cKDTree
 
 from attacks.closed_form.fit.credible import HALF
-from attacks.closed_form.uploads.pull_of_steps import ROWS
 
 FEWEST = 6  # steps that have to be followed by another one
 MOST = 0.75  # of a client's steps that have to be
+STEPS = 64  # of a client that is asked, at most: each pair of them is tried
 WIDTH = 4  # factors, so that a pair of steps is told from any other
 
 
@@ -96,19 +96,16 @@ def numbers_of(clients: list[Steps], precision: float, after: bool) -> Numbers |
     """
     if not clients or clients[0].factor.shape[1] < WIDTH:
         return None
-    told = np.concatenate([_of_pairs(one, precision, after) for one in clients])
-    n_steps = sum(len(one.factor) for one in clients)
-    if len(told) < max(FEWEST, MOST * (n_steps - len(clients))):
+    usable = [one for one in clients if 1 < len(one.factor) <= STEPS and np.isfinite(one.factor).all()]
+    told = np.concatenate([np.zeros((0, 2)), *(_of_pairs(one, precision, after) for one in usable)])
+    if len(told) < max(FEWEST, MOST * sum(len(one.factor) - 1 for one in usable)):
         return None
     return Numbers(*np.median(told, axis=0).tolist())
 
 
 def _of_pairs(steps: Steps, precision: float, after: bool) -> Float[np.ndarray, "pairs 2"]:
     """Both numbers of each pair of steps that may follow each other."""
-    n = len(steps.factor)
-    if n < 2 or n > ROWS or not np.isfinite(steps.factor).all():
-        return np.zeros((0, 2))
-    first, second = np.nonzero(~np.eye(n, dtype=bool))
+    first, second = np.nonzero(~np.eye(len(steps.factor), dtype=bool))
     table = np.stack([steps.factor[first], steps.push[second if after else first]], axis=2)
     numbers = np.matmul(np.linalg.pinv(table), steps.factor[second][..., None])
     left = np.linalg.norm(steps.factor[second] - np.matmul(table, numbers)[..., 0], axis=1)

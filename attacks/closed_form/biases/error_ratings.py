@@ -21,6 +21,9 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from attacks.closed_form.biases.error_column import Errors
+from attacks.closed_form.centres.centred import spread_of
+from attacks.closed_form.centres.shifted import one_sided
+from attacks.closed_form.chains.chain_readings import LEAST, TELLING
 from attacks.closed_form.fit.affine_grid import EVIDENCE
 from attacks.closed_form.fit.credible import HALF
 from attacks.closed_form.fit.goodness_of_fit import step_of
@@ -28,7 +31,8 @@ from attacks.closed_form.links.link_grid import ratings_through_links
 from attacks.closed_form.uploads.moving_factor import PARALLEL
 from attacks.closed_form.uploads.pull_of_steps import FEWEST
 
-TELLING = 6  # pairs of rows whose levels are named
+NAMED = 6  # pairs of rows whose levels are named
+TRIED = 1000.0  # numbers A, about: levels of those pairs, times what a bias may do and ratings may be
 PAIRS = 400  # of rows that are asked
 ON_GRID = 0.05  # of a step, within which pairs are in the mean, where chance gives a quarter
 ROUNDS = 3  # of fitting the levels that numbers name
@@ -48,6 +52,8 @@ class OnSteps(NamedTuple):
     told : (users,) bool
     placed : bool
         Whether steps are those above the lowest level.
+    pull : float
+        Multiple of its factor that was taken off each row.
     """
 
     above: Int[np.ndarray, "users rows"]
@@ -55,6 +61,7 @@ class OnSteps(NamedTuple):
     distance: Float[np.ndarray, " users"]
     told: Bool[np.ndarray, " users"]
     placed: bool = False
+    pull: float = 0.0
 
     @property
     def rank(self) -> tuple[int, float]:
@@ -87,11 +94,12 @@ def on_steps(
     item = item & np.isfinite(errors.predicted) & (errors.scalar != 0)
     best = nobody(item.shape)
     one = np.ones(item.shape)
-    ways = ((0.0, one[..., None]), (1.0, one[..., None]), (1.0, np.stack([one, errors.kept], axis=2)))
+    stays, both = one[..., None], np.stack([one, errors.kept], axis=2)
+    ways = ((0.0 * one, stays), (errors.gained, stays), (errors.gained, both), (errors.added, stays))
     # programs learn ratings as they are, or over the highest level, or over their range
     units = (1.0, float(levels[-1]), float(np.ptp(levels)))
-    for scalar, unit, (moving, columns) in product(scalars_of(errors, item), units, ways):
-        offset = np.where(item, unit * (errors.predicted + moving * errors.gained), 0)
+    for scalar, unit, (gained, columns) in product(scalars_of(errors, item), units, ways):
+        offset = np.where(item, unit * (errors.predicted + gained), 0)
         a = _of_pairs(scalar, offset, item, levels)
         if a is not None:
             found = _read(Grid(scalar, offset, columns, item, levels), a, precision)
@@ -141,21 +149,22 @@ def through_links(
     """
     item = item & np.isfinite(errors.predicted) & (errors.scalar != 0)
     best, step = nobody(item.shape), step_of(levels)
-    stays, steps = (np.ones(item.shape), 0.0), (errors.kept, errors.gained)
-    for scalar, (bias, gained) in product(scalars_of(errors, item), (stays, steps)):
+    one = np.ones(item.shape)
+    ways = ((one, 0.0 * one), (errors.kept, errors.gained), (one, errors.added))
+    for scalar, (bias, gained) in product(scalars_of(errors, item), ways):
         inside = np.where(item, errors.predicted + gained, 0)
         # what a bias is at first is a number within the link
         found = ratings_through_links(scalar, bias, inside, item, levels, precision)
         above = np.rint((np.nan_to_num(found.value, nan=levels[0] - step) - levels[0]) / step).astype(int)
         told = found.told & ((above >= 0) == item).all(axis=1)
-        one = OnSteps(
+        new = OnSteps(
             np.where(told[:, None], above, -1),
             np.full(told.size, np.nan),
             np.where(told, found.misfit * step / 4, np.nan),
             told,
             placed=True,
         )
-        best = one if one.rank > best.rank else best
+        best = new if new.rank > best.rank else best
     return best
 
 
@@ -187,10 +196,11 @@ def _of_pairs(
     by_rest = np.diff(offset, axis=1)[user, place]
     most = np.argsort(-np.abs(by_error), kind="stable")[:PAIRS]
     by_error, by_rest = by_error[most], by_rest[most]
-    if len(most) < FEWEST or not by_error.all():
+    by_error, by_rest = by_error[by_error != 0], by_rest[by_error != 0]
+    if len(by_error) < FEWEST:
         return None
     apart = step * np.arange(1 - levels.size, levels.size)
-    tried = ((apart - by_rest[:TELLING, None]) / by_error[:TELLING, None]).ravel()
+    tried = ((apart - by_rest[:NAMED, None]) / by_error[:NAMED, None]).ravel()
     for _ in range(ROUNDS):
         value = tried[:, None] * by_error + by_rest
         named = step * np.clip(np.rint(value / step), 1 - levels.size, levels.size - 1)
@@ -246,11 +256,13 @@ def _read(grid: Grid, a: float, precision: float) -> OnSteps:
     distance = np.abs(beside(rest - a * scalar)).sum(axis=1) / np.maximum(count, 1)
     floor = PARALLEL * precision * step
     # what is on the steps by accident: each row beyond those that tell the bias is as near so
-    nats = (count - columns.shape[2]) * np.log(step / (4 * np.maximum(distance, floor)))
+    nats = (count - columns.shape[2]) * np.log(step / (4 * np.maximum(distance, floor))) - np.log(TRIED)
     steps = steps.astype(int)
     lowest = np.where(item, steps, np.iinfo(int).max).min(axis=1, initial=np.iinfo(int).max)
     above = np.where(item, steps - lowest[:, None], -1)
     told = (nats >= EVIDENCE) & (distance <= precision**HALF * step)
-    told &= above.max(axis=1, initial=0) < grid.levels.size
+    told &= (above.max(axis=1, initial=0) < grid.levels.size) & one_sided(offset, item, step)
+    # what rows owe to errors is seen, or predictions alone would be on the grid
+    told &= np.abs(a) * spread_of(scalar, item) > np.maximum(distance / TELLING, LEAST * step)
     bias = np.where(told, grid.levels[0] - step * lowest + own.sum(axis=1), np.nan)
     return OnSteps(np.where(told[:, None], above, -1), bias, np.where(told, distance, np.nan), told)

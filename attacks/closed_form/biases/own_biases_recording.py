@@ -88,14 +88,24 @@ def own_biases_of(view: View, pull: float) -> OwnBiases | None:
         return None
     shift = shifts_of(*clients_and_moves(courses), levels.size, step_of(levels))
     own = OwnBiases(courses, shift, n_able)
-    return own if _are_ratings(own, levels) else None
+    return own if are_ratings(own, levels) else None
 
 
-def _are_ratings(own: OwnBiases, levels: Float[np.ndarray, " levels"]) -> bool:
+def are_ratings(own: OwnBiases, levels: Float[np.ndarray, " levels"]) -> bool:
     """Whether clients are read as ones who rate in all steps, with biases that leave predictions on the grid.
 
     Biases of items in half the unit of the ratings leave every second level, and such of the other sign the
     mirror image of the ratings, less more than the highest of them.
+
+    Parameters
+    ----------
+    own : OwnBiases
+    levels : (n_levels,)
+        The grid, in stars.
+
+    Returns
+    -------
+    bool
     """
     parts = [part for course in own.courses for part in course.parts]
     above = [steps[steps >= 0] for part in parts for steps in part.found.above]

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
+from scipy.stats import binom
 
 from attacks.closed_form.fit.credible import HALF
 from attacks.closed_form.fit.decoding import distance_to_levels, nearest_level
@@ -20,6 +21,7 @@ from attacks.closed_form.rows.row_readings import one_step
 from attacks.closed_form.uploads.moving_factor import PARALLEL
 from attacks.closed_form.uploads.readings import Rows, some_of
 
+ACCIDENT = 1e-4  # probability that as many rows are on the grid under some of all numbers tried
 USUAL = 16.0  # times the usual distance from the grid, within which a row is on it
 AT_ONCE = 1 << 22  # numbers of a table of trials
 
@@ -82,7 +84,7 @@ def most_on_grid(
     Returns
     -------
     MostOnGrid or None
-        None where fewer rows are on the grid than ``least``.
+        None where fewer rows are on the grid than ``least``, or as many are by accident.
     """
     at = np.flatnonzero(rows.item[user])
     near = rows.precision**HALF * step_of(levels)
@@ -98,11 +100,11 @@ def most_on_grid(
         columns = np.stack([g, h], axis=1)
         # numbers that cancel each other have no digits
         on = distance_to_levels(columns @ best, levels) <= near
-        return (
-            None
-            if min(most, on.sum()) < least
-            else _fitted(at, columns, best, on, levels, near, rows.precision)
-        )
+        if min(most, on.sum()) < least:
+            return None
+        found = _fitted(at, columns, best, on, levels, near, rows.precision)
+    by_chance = binom.logsf((~found.off).sum() - 3, at.size - 2, min(1.0, 2 * found.near / step_of(levels)))
+    return found if np.log(max(len(tried), 1)) + by_chance < np.log(ACCIDENT) else None
 
 
 def _fitted(
@@ -114,7 +116,7 @@ def _fitted(
     near: float,
     precision: float,
 ) -> MostOnGrid:
-    """Numbers by all rows that they put on the grid; others are as near by accident more seldom then."""
+    """Numbers by all rows that they put on the grid, with the distance within which these usually are."""
     numbers, *_ = np.linalg.lstsq(columns[on], nearest_level(columns[on] @ numbers, levels), rcond=None)
     away = distance_to_levels(columns @ numbers, levels)
     near = min(near, USUAL * max(float(np.median(away[on])), precision * step_of(levels)))

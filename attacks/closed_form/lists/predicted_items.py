@@ -29,10 +29,9 @@ from jaxtyping import Bool, Float, Int
 from attacks.closed_form.fit.decoding import distance_to_levels, nearest_level
 from attacks.closed_form.fit.goodness_of_fit import step_of
 from attacks.closed_form.fit.most_on_grid import MostOnGrid, in_one_direction, most_on_grid
-from attacks.closed_form.uploads.item_rows import BATCH_BYTES, rows_of
-from attacks.closed_form.uploads.other_rows import OtherRows, view_of
+from attacks.closed_form.uploads.other_rows import OtherRows, is_plain, rows_of_all, view_of
 from attacks.closed_form.uploads.readings import Rows
-from victims.transcript.view import Uploads, UserBatch, View
+from victims.transcript.view import View
 
 RATED, LEVELS_USED, DRAWN = 5, 3, 4  # rows of a client on the grid, levels that they have, and rows off it
 PLENTY, MOST = 18, 400  # rows of a client that is asked, and of one that is read
@@ -60,32 +59,23 @@ def views_without_predicted_items(view: View, pull: float) -> Iterator[View]:
         Of the clients who tell which rows are of ratings; none where few do.
     """
     levels = np.array(view.manifest.rating_levels)
-    told = view.messages.gradient is not None and view.messages.reference is None
-    biased = any(one.bias is not None for one in view.broadcasts.values())
-    if not told or biased or not LEVELS_USED <= levels.size <= MOST_LEVELS:
+    if not is_plain(view) or not LEVELS_USED <= levels.size <= MOST_LEVELS:
         return
     able, said = np.zeros(0, bool), np.zeros(0, bool)
-    for _, _, rows in _all_rows(view.select(_some(view)), pull):
+    for _, _, rows in rows_of_all(view.select(_some(view)), pull):
         plenty = _able(rows) & (rows.item.sum(axis=1) >= PLENTY)
         able, said = np.r_[able, plenty], np.r_[said, plenty & _rated(rows, levels).any(axis=1)]
     if said.sum() < max(FEWEST, MOSTLY * able.sum()):
         return
     others = [
         OtherRows(batch.users, uploads, _rated(rows, levels), rows.rows, rows.factors)
-        for batch, uploads, rows in _all_rows(view, pull)
+        for batch, uploads, rows in rows_of_all(view, pull)
     ]
     yield view_of(view, others, np.float64)
 
 
 def _some(view: View) -> Int[np.ndarray, " some"]:
     return view.users[:: max(1, view.users.size // ASKED)]
-
-
-def _all_rows(view: View, pull: float) -> Iterator[tuple[UserBatch, Uploads, Rows]]:
-    for batch in view.batches(BATCH_BYTES):
-        for uploads in batch.rounds:
-            if uploads.gradients.shape[1]:
-                yield batch, uploads, rows_of(view.manifest, uploads, None, 0.0, pull)
 
 
 def _able(rows: Rows) -> Bool[np.ndarray, " users"]:

@@ -30,7 +30,7 @@ from jaxtyping import Float
 from attacks.closed_form.fit.decoding import distance_to_levels
 from attacks.closed_form.fit.most_on_grid import MostOnGrid, in_one_direction, most_on_grid
 from attacks.closed_form.uploads.item_rows import BATCH_BYTES, rows_of
-from attacks.closed_form.uploads.other_rows import OtherRows, view_of
+from attacks.closed_form.uploads.other_rows import OtherRows, is_plain, view_of
 from attacks.closed_form.uploads.readings import Rows
 from victims.transcript.view import Uploads, UserBatch, View
 
@@ -56,9 +56,7 @@ def whole_minibatch_views(view: View, pull: float) -> Iterator[View]:
         None where clients do not tell that they average over minibatches.
     """
     levels = np.array(view.manifest.rating_levels)
-    told = view.messages.gradient is not None and view.messages.reference is None
-    biased = any(one.bias is not None for one in view.broadcasts.values())
-    if not told or biased or not 2 <= levels.size <= LEVELS:
+    if not is_plain(view) or not 2 <= levels.size <= LEVELS:
         return
     asked = view.select(view.users[:: max(1, view.users.size // ASKED)])
     first = [rows_of(view.manifest, batch.rounds[0], None, 0.0, pull) for batch in asked.batches(BATCH_BYTES)]
@@ -70,11 +68,6 @@ def whole_minibatch_views(view: View, pull: float) -> Iterator[View]:
         )
 
 
-def _all_uploads(view: View) -> Iterator[tuple[UserBatch, Uploads]]:
-    for batch in view.batches(BATCH_BYTES):
-        yield from ((batch, one) for one in batch.rounds if one.gradients.shape[1])
-
-
 def _able(rows: Rows) -> list[int]:
     """Who has enough rows, not too many, and all in one direction."""
     n_rows = rows.item.sum(axis=1)
@@ -82,7 +75,7 @@ def _able(rows: Rows) -> list[int]:
 
 
 def _split(rows: Rows, user: int, levels: Float[np.ndarray, " levels"]) -> MostOnGrid | None:
-    """The numbers that put most rows of a client on the grid; None where half or ``LEAST`` are not."""
+    """The numbers that put half of a client's rows on the grid, and ``LEAST`` or more; None where none do."""
     half = int(rows.item[user].sum()) // 2
     return most_on_grid(rows, user, levels, named=NAMED, least=max(LEAST, half))
 
@@ -110,19 +103,14 @@ def _minibatch(splits: list[MostOnGrid], levels: Float[np.ndarray, " levels"]) -
 
 
 def _other_rows(
-    view: View,
-    batch: UserBatch,
-    uploads: Uploads,
-    pull: float,
-    size: int,
-    levels: Float[np.ndarray, " levels"],
+    batch: UserBatch, uploads: Uploads, rows: Rows, size: int, levels: Float[np.ndarray, " levels"]
 ) -> OtherRows:
     """Rows as means over whole minibatches make them."""
-    rows = rows_of(view.manifest, uploads, None, 0.0, pull)
     times = np.ones(rows.item.shape)
     n_rows = rows.item.sum(axis=1)
     times[n_rows < size] = (n_rows[n_rows < size] / size)[:, None]
-    for user in np.flatnonzero((n_rows > size) & (n_rows % size > 0)).tolist():
+    smaller = in_one_direction(rows) & (n_rows > size) & (n_rows % size > 0)
+    for user in np.flatnonzero(smaller).tolist():
         one = _split(rows, user, levels)
         if one is not None and _fits(one, size, levels):
             times[user, one.at[one.off]] = n_rows[user] % size / size

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from victims.transcript.view import Messages, Uploads, View
+from attacks.closed_form.uploads.item_rows import BATCH_BYTES, rows_of
+from attacks.closed_form.uploads.readings import Rows
+from victims.transcript.view import Messages, Uploads, UserBatch, View
 
 
 class OtherRows(NamedTuple):
@@ -33,7 +35,42 @@ class OtherRows(NamedTuple):
     factors: Float[np.ndarray, "users rows K"]
 
 
-def view_of(view: View, parts: Sequence[OtherRows], kind: Any) -> View:
+def is_plain(view: View) -> bool:
+    """Whether rows are seen, about factors that were broadcast to all, without biases.
+
+    Parameters
+    ----------
+    view : View
+
+    Returns
+    -------
+    bool
+    """
+    biased = any(one.bias is not None for one in view.broadcasts.values())
+    return view.messages.gradient is not None and view.messages.reference is None and not biased
+
+
+def rows_of_all(view: View, pull: float) -> Iterator[tuple[UserBatch, Uploads, Rows]]:
+    """What all clients send in all rounds.
+
+    Parameters
+    ----------
+    view : View
+    pull : float
+        Multiple of its factor in every row, which is taken off.
+
+    Yields
+    ------
+    UserBatch, Uploads, Rows
+        A batch, one of its rounds, and the rows of that.
+    """
+    for batch in view.batches(BATCH_BYTES):
+        for uploads in batch.rounds:
+            if uploads.gradients.shape[1]:
+                yield batch, uploads, rows_of(view.manifest, uploads, None, 0.0, pull)
+
+
+def view_of(view: View, parts: Sequence[OtherRows], kind: type[np.floating]) -> View:
     """Make a view of other rows, of which no scale and no reduction is declared.
 
     Parameters

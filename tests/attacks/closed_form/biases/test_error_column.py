@@ -19,12 +19,15 @@ MEAN = 3.53
 def recorded(
     path, table, levels, *, rounds=1, rate=0.005, decay=0.02, factors=5, first=False, mean=MEAN, own=0.0,
     still=False, gradient=False, weights=False, biases_decay=True, after=False, over=1.0, batch=1,
-    mean_step=False, mixed=False, sent=np.float64, reach=None,
+    mean_step=False, mixed=False, sent=np.float64, reach=None, own_decay=None, spread=0.3,
 ):  # fmt: skip
     """Clients that keep a factor and a bias from round to round, and send what each rating changes."""
     rng = np.random.default_rng(1)
-    q, p = (rng.normal(0, 0.3, (n, factors)) for n in (ITEMS, USERS))
-    b, c = rng.normal(0, 0.2, ITEMS), np.full(USERS, own)
+    q, p = (rng.normal(0, 0.3, (n, factors)) for n in (ITEMS, len(table)))
+    b, c = rng.normal(0, 0.2, ITEMS), np.full(len(table), own)
+    own_decay = decay if own_decay is None else own_decay
+    if not spread:  # items that all start alike
+        q[:], b[:] = q[0], 0.1
     times = rate if gradient else 1.0
     with fl.Recorder(path, rating_levels=levels) as recorder:
         for round_ in range(rounds):
@@ -50,7 +53,7 @@ def recorded(
                     rows[now] = rate * (e[:, None] * u - decay * q[some])
                     errors[now] = rate * (e - decay * biases_decay * b[some])
                     p[user] = changed
-                    c[user] += 0.0 if still else rate * (e.sum() - decay * c[user])
+                    c[user] += 0.0 if still else rate * (e.sum() - own_decay * c[user])
                 total[items] += rows
                 pushed[items] += errors
                 upload = np.column_stack([errors, rows] if first else [rows, errors]) / times
@@ -85,6 +88,7 @@ def read(path) -> fl.Reconstruction | None:
         pytest.param(STARS, {"weights": True, "rounds": 2}, id="weights"),
         pytest.param(STARS, {"rounds": 3, "sent": np.float32, "rate": 0.02}, id="single"),
         pytest.param(HALVES, {"biases_decay": False, "factors": 16}, id="factors decay"),
+        pytest.param(STARS, {"biases_decay": False, "own_decay": 0.0}, id="no bias decays"),
         pytest.param(STARS, {"after": True, "still": True}, id="after the step"),
         pytest.param(STARS, {"over": 5.0, "mean": 0.0, "own": 0.4}, id="over the highest"),
         pytest.param(STARS, {"decay": 0.0, "own": 0.3}, id="no decay"),
@@ -99,6 +103,7 @@ def read(path) -> fl.Reconstruction | None:
         ),
         pytest.param(HALVES, {"batch": 4, "mixed": True, "mean_step": True}, id="minibatches by item"),
         pytest.param(STARS, {"batch": 4, "decay": 0.0, "still": True}, id="minibatches, biases stay"),
+        pytest.param(STARS, {"batch": 50, "mean_step": True}, id="at once"),
         pytest.param(STARS, {"batch": 50, "reach": 5.5, "own": OWN}, id="sigmoid"),
         pytest.param(HALVES, {"batch": 50, "reach": 5.5, "own": OWN}, id="sigmoid, halves"),
         pytest.param(STARS, {"reach": 5.5, "own": OWN}, id="sigmoid, every rating"),
@@ -133,6 +138,25 @@ def test_a_bias_from_the_start_leaves_a_shift(tmp_path):
     assert found is not None
     told, right = answers(found, table)
     assert told == right == (table[both_ends(table, STARS)] > 0).sum()
+
+
+@pytest.mark.parametrize(
+    "program",
+    [{}, {"batch": 50}, {"batch": 50, "mean_step": True}, {"batch": 50, "reach": 5.5}],
+    ids=["every rating", "at once", "means", "sigmoid"],
+)
+def test_items_that_all_start_alike_tell_no_rating(tmp_path, program):
+    """Predictions that are the same are on the grid with no error at all."""
+    table = np.concatenate([table_of(STARS, seed) for seed in range(4)])
+    found = read(recorded(tmp_path / "t", table, STARS, spread=0.0, **program))
+    if found is not None:
+        told, right = answers(found, table)
+        assert told == right
+
+
+def test_ratings_half_as_large_are_not_answered_on_a_grid_of_halves(tmp_path):
+    path = recorded(tmp_path / "t", table_of(STARS), HALVES, over=2.0, mean=0.0, own=0.4)
+    assert read(path) is None
 
 
 @pytest.mark.parametrize(
