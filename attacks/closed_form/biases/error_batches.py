@@ -5,9 +5,9 @@ step share p, so that of two of them
 
     F_1 x_2 - F_2 x_1 + c (q_1 x_2 - q_2 x_1 + F_1 b_2 - F_2 b_1) + c^2 (q_1 b_2 - q_2 b_1) = 0,
 
-K equations in c and its square, or in c alone where biases do not decay. Pairs of one step say the same c, and
-all others none. Rows with the same p are one step's then; how steps follow each other is told as for single
-rows (``attacks.closed_form.biases.error_order``).
+K equations in c and its square, or in c alone where biases do not decay. Pairs of one step say the same c,
+and all others none. Rows with the same p are one step's then; how steps follow each other is told as for
+single rows (``attacks.closed_form.biases.error_order``).
 
 What it assumes: three factors or more beside the biases, rows exact or in single precision, and decay of
 what a step is about: where a program shrinks all items at every step, rows of several steps have a c each.

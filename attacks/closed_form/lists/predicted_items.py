@@ -3,7 +3,7 @@
 FedRec's hybrid filling hides what a client rated among items that it drew; they get numbers of its own that
 are no levels. One step leaves A g + B h of ratings on the grid, and of numbers that a model predicts anywhere
 between: the two numbers that put most rows on the grid leave those out
-(``attacks.closed_form.fit.most_on_grid``). The rated rows are read as any others then.
+(``attacks.closed_form.rows.most_on_grid``). The rated rows are read as any others then.
 
 It is believed of numbers that are all different, or more than levels are, and not at simple fractions of a
 step: ratings less a number, or scaled, have as many values as there are levels, and where a factor puts two
@@ -28,7 +28,7 @@ from jaxtyping import Bool, Float, Int
 
 from attacks.closed_form.fit.decoding import distance_to_levels, nearest_level
 from attacks.closed_form.fit.goodness_of_fit import step_of
-from attacks.closed_form.fit.most_on_grid import MostOnGrid, in_one_direction, most_on_grid
+from attacks.closed_form.rows.most_on_grid import MostOnGrid, in_one_direction, most_on_grid
 from attacks.closed_form.uploads.other_rows import OtherRows, is_plain, rows_of_all, view_of
 from attacks.closed_form.uploads.readings import Rows
 from victims.transcript.view import View

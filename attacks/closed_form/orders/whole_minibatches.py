@@ -28,9 +28,9 @@ import numpy as np
 from jaxtyping import Float
 
 from attacks.closed_form.fit.decoding import distance_to_levels
-from attacks.closed_form.fit.most_on_grid import MostOnGrid, in_one_direction, most_on_grid
+from attacks.closed_form.rows.most_on_grid import MostOnGrid, in_one_direction, most_on_grid
 from attacks.closed_form.uploads.item_rows import BATCH_BYTES, rows_of
-from attacks.closed_form.uploads.other_rows import OtherRows, is_plain, view_of
+from attacks.closed_form.uploads.other_rows import OtherRows, is_plain, rows_of_all, view_of
 from attacks.closed_form.uploads.readings import Rows
 from victims.transcript.view import Uploads, UserBatch, View
 
@@ -63,9 +63,8 @@ def whole_minibatch_views(view: View, pull: float) -> Iterator[View]:
     splits = [_split(rows, user, levels) for rows in first for user in _able(rows)]
     size = _minibatch([one for one in splits if one is not None], levels)
     if size is not None:
-        yield view_of(
-            view, [_other_rows(view, *one, pull, size, levels) for one in _all_uploads(view)], np.float64
-        )
+        others = [_other_rows(*one, size, levels) for one in rows_of_all(view, pull)]
+        yield view_of(view, others, np.float64)
 
 
 def _able(rows: Rows) -> list[int]:
