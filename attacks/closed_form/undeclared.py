@@ -69,7 +69,7 @@ from attacks.base import Progress, Reconstruction, Scope, all_abstain, joined, s
 from attacks.closed_form.adaptive.adaptive_gradients import gradient_views, of_everybody, tells_by_digits
 from attacks.closed_form.adaptive.adaptive_recording import ONE_STEP, read_adaptive
 from attacks.closed_form.biases.bias_column import bias_column, with_ones, without_column
-from attacks.closed_form.biases.error_column_recording import read_error_column
+from attacks.closed_form.biases.error_column_recording import read_error_column, with_error_column
 from attacks.closed_form.biases.item_biases_recording import read_item_biases
 from attacks.closed_form.biases.one_bias import views_without_one_bias
 from attacks.closed_form.biases.own_biases_recording import own_biases_of, with_own_biases
@@ -159,7 +159,7 @@ class Undeclared:
         """Read rows of rated items; where clients are left open, with a column of biases if there is one."""
         found = self._instead(view, self._on_a_grid(view, key, options, progress), key, options)
         if _mostly_silent(found) and (told := read_error_column(view)) is not None:
-            found = with_own_biases(_unsized(found), told, np.array(view.manifest.rating_levels))
+            found = with_error_column(_unsized(found), told, np.array(view.manifest.rating_levels))
         column = bias_column(view, _unsized(found).abstained, self.max_misfit)
         if column is not None:
             found = with_ones(self._on_a_grid(without_column(view, column), key, options, progress), column)

@@ -170,8 +170,11 @@ def _by_one_number(
 
 def _placed(shift: Float[np.ndarray, " some"], room: Int[np.ndarray, " some"]) -> Int[np.ndarray, " some"]:
     """Shifts with what they have in common, where one number of steps leaves all on the grid; else -1."""
-    least, most = int((-shift).max()), int((room - shift).min())
-    return (shift + least).astype(int) if least == most else np.full(room.size, -1)
+    lowest, highest = -shift, room - shift
+    least, most = int(lowest.max()), int(highest.min())
+    # one client's levels are as few by accident
+    alone = min((lowest == least).sum(), (highest == most).sum()) < 2
+    return np.full(room.size, -1) if least != most or alone else (shift + least).astype(int)
 
 
 def _by_decay(

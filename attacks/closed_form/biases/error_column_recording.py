@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
+from attacks.base import Reconstruction, Scope
 from attacks.closed_form.biases.bias_courses import Course, Part
 from attacks.closed_form.biases.bias_steps import no_moves, shifts_of
 from attacks.closed_form.biases.error_batches import placed
@@ -20,10 +22,12 @@ from attacks.closed_form.biases.own_biases_recording import (
     OwnBiases,
     are_ratings,
     clients_and_moves,
+    with_own_biases,
 )
 from attacks.closed_form.centres.centred import even
 from attacks.closed_form.centres.shifted import told_alone
 from attacks.closed_form.fit.goodness_of_fit import step_of
+from attacks.closed_form.fit.own_lowest import unless_own_lowest
 from attacks.closed_form.uploads.item_rows import BATCH_BYTES, rows_of
 from attacks.closed_form.uploads.pull_of_steps import ROWS
 from attacks.closed_form.uploads.readings import Rows, some_of
@@ -49,12 +53,13 @@ def read_error_column(view: View) -> OwnBiases | None:
     if not possible or view.manifest.factors > WIDEST or view.messages.reference is not None:
         return None
     with np.errstate(all="ignore"):  # numbers of columns that hold something else
-        courses, behind_link, n_able = _courses_of(view, levels)
+        courses, bias, n_able = _courses_of(view, levels)
     n_read = sum(len(part.place) for course in courses for part in course.parts)
     if n_read < max(FEWEST, MOST * n_able):
         return None
     shift = shifts_of(*clients_and_moves(courses), levels.size, step_of(levels))
-    own = OwnBiases(courses, np.where(behind_link, 0, shift), n_able)
+    behind_link = np.isnan(bias)
+    own = OwnBiases(courses, np.where(behind_link, 0, shift), n_able, bias)
     # nobody's ratings span half of the grid: a program that learns half of them looks like that
     reach = max(int(part.found.above.max(initial=0)) for course in courses for part in course.parts)
     return own if 2 * reach >= levels.size - 1 and are_ratings(own, levels) else None
@@ -62,10 +67,10 @@ def read_error_column(view: View) -> OwnBiases | None:
 
 def _courses_of(
     view: View, levels: Float[np.ndarray, " levels"]
-) -> tuple[list[Course], Bool[np.ndarray, " read"], int]:
-    """What is read of all clients, whose ratings leave no shift, and how many have ``ABLE`` rows."""
+) -> tuple[list[Course], Float[np.ndarray, " read"], int]:
+    """What is read of all clients, their biases, NaN behind a link, and how many have ``ABLE`` rows."""
     column, n_able, courses = None, 0, []
-    behind_link = [np.zeros(0, bool)]
+    bias = [np.zeros(0)]
     for batch in view.batches(BATCH_BYTES):
         rows = [rows_of(view.manifest, one, None) for one in batch.rounds]
         if column is None:
@@ -73,12 +78,43 @@ def _courses_of(
             found = (_column_of(rows[number], levels) for number in chosen)
             column = next((one for one in found if one is not None), None)
         if column is None:
-            return [], behind_link[0], 0
-        course, behind = _course_of(batch, rows, column, levels)
+            return [], bias[0], 0
+        course, own = _course_of(batch, rows, column, levels)
         courses.append(course)
-        behind_link.append(behind)
+        bias.append(own)
         n_able += int((np.max([one.item.sum(axis=1) for one in rows], axis=0) >= ABLE).sum())
-    return courses, np.concatenate(behind_link), n_able
+    return courses, np.concatenate(bias), n_able
+
+
+def with_error_column(
+    found: Reconstruction, own: OwnBiases, levels: Float[np.ndarray, " levels"]
+) -> Reconstruction:
+    """Exchange the answers about clients who send their errors in a column.
+
+    A column of biases that are taken off predictions makes the rows of the mirror images. So people who rate
+    low are answered up to it, and so are likes and dislikes.
+
+    Parameters
+    ----------
+    found : Reconstruction
+        What is answered otherwise.
+    own : OwnBiases
+    levels : (n_levels,)
+        An even grid, in stars.
+
+    Returns
+    -------
+    Reconstruction
+    """
+    told = unless_own_lowest(with_own_biases(found, own, levels), levels)
+    if told.scope == Scope.RATINGS_AND_ATTRIBUTES:
+        value = np.concatenate([block.value[np.isfinite(block.value)] for block in told.blocks])
+        if levels.size > 2 and (not value.size or value.mean() >= (levels[0] + levels[-1]) / 2):
+            return told
+    elif levels.size > 2:
+        return told
+    sizes = with_own_biases(found, own._replace(shift=np.full(own.shift.size, -1)), levels)
+    return replace(sizes, scope=Scope.SIZES)
 
 
 class _Told(NamedTuple):
@@ -119,11 +155,11 @@ def _most_rows(rows: Rows, most: int | None = None) -> Int[np.ndarray, " some"]:
 
 def _course_of(
     batch: UserBatch, rows: list[Rows], column: int, levels: Float[np.ndarray, " levels"]
-) -> tuple[Course, Bool[np.ndarray, " read"]]:
-    """Each client in the first round that tells it; whose ratings are told without a shift, part by part."""
+) -> tuple[Course, Float[np.ndarray, " read"]]:
+    """Each client in the first round that tells it; its bias, part by part, NaN where there is no shift."""
     n = batch.users.size
     first_bias, new, open_ = np.full(n, np.nan), np.ones(n, bool), np.ones(n, bool)
-    parts, behind_link = [], [np.zeros(0, bool)]
+    parts, bias = [], [np.zeros(0)]
     for uploads, one in zip(batch.rounds, rows, strict=True):
         there = np.asarray(one.item.any(axis=1))
         here = np.flatnonzero(open_ & there)
@@ -140,11 +176,11 @@ def _course_of(
             ratings = told_alone(
                 found.above[found.told], found.told[found.told], found.distance[found.told], one.rows.shape[2]
             )
-            behind_link.append(np.full(told.size, found.placed))
+            bias.append(found.bias[found.told])
             ratings = ratings._replace(pull=np.full(told.size, found.pull))
             parts.append(Part(told, uploads.round, kinds, items, ratings))
     course = Course(batch.users, parts, first_bias, no_moves(rows[0].rows.shape[2]))
-    return course, np.concatenate(behind_link)
+    return course, np.concatenate(bias)
 
 
 def _read(rows: Rows, told: Sequence[_Told], levels: Float[np.ndarray, " levels"]) -> OnSteps:

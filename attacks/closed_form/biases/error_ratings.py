@@ -35,6 +35,7 @@ NAMED = 6  # pairs of rows whose levels are named
 TRIED = 1000.0  # numbers A, about: levels of those pairs, times what a bias may do and ratings may be
 PAIRS = 400  # of rows that are asked
 ON_GRID = 0.05  # of a step, within which pairs are in the mean, where chance gives a quarter
+LINKED = 12  # clients that tell what a bias does, of many
 ROUNDS = 3  # of fitting the levels that numbers name
 
 
@@ -148,24 +149,51 @@ def through_links(
         With steps above the lowest level: a link leaves no shift.
     """
     item = item & np.isfinite(errors.predicted) & (errors.scalar != 0)
-    best, step = nobody(item.shape), step_of(levels)
     one = np.ones(item.shape)
-    ways = ((one, 0.0 * one), (errors.kept, errors.gained), (one, errors.added))
-    for scalar, (bias, gained) in product(scalars_of(errors, item), ways):
-        inside = np.where(item, errors.predicted + gained, 0)
-        # what a bias is at first is a number within the link
-        found = ratings_through_links(scalar, bias, inside, item, levels, precision)
-        above = np.rint((np.nan_to_num(found.value, nan=levels[0] - step) - levels[0]) / step).astype(int)
-        told = found.told & ((above >= 0) == item).all(axis=1)
-        new = OnSteps(
-            np.where(told[:, None], above, -1),
-            np.full(told.size, np.nan),
-            np.where(told, found.misfit * step / 4, np.nan),
-            told,
-            placed=True,
-        )
-        best = new if new.rank > best.rank else best
-    return best
+    ways = [
+        _Way(scalar, bias, errors.predicted + gained, item)
+        for scalar in scalars_of(errors, item)
+        for bias, gained in ((one, 0.0 * one), (errors.kept, errors.gained), (one, errors.added))
+    ]
+    if len(item) > LINKED:
+        few = [_through(_Way(*(part[:LINKED] for part in way)), levels, precision) for way in ways]
+        ways = [max(zip(few, ways, strict=True), key=lambda both: both[0].rank)[1]]
+    return max((_through(way, levels, precision) for way in ways), key=lambda found: found.rank)
+
+
+class _Way(NamedTuple):
+    """What a bias of the client may do behind a link.
+
+    Attributes
+    ----------
+    scalar : (users, rows)
+        Errors up to one number.
+    bias : (users, rows)
+        What its bias is multiplied by.
+    inside : (users, rows)
+        The rest of what is inside the link.
+    item : (users, rows) bool
+    """
+
+    scalar: Float[np.ndarray, "users rows"]
+    bias: Float[np.ndarray, "users rows"]
+    inside: Float[np.ndarray, "users rows"]
+    item: Bool[np.ndarray, "users rows"]
+
+
+def _through(way: _Way, levels: Float[np.ndarray, " levels"], precision: float) -> OnSteps:
+    """Ratings behind a link, with a number of the client times ``bias`` inside it."""
+    step, inside = step_of(levels), np.where(way.item, way.inside, 0)
+    found = ratings_through_links(way.scalar, way.bias, inside, way.item, levels, precision)
+    above = np.rint((np.nan_to_num(found.value, nan=levels[0] - step) - levels[0]) / step).astype(int)
+    told = found.told & ((above >= 0) == way.item).all(axis=1)
+    return OnSteps(
+        np.where(told[:, None], above, -1),
+        np.full(told.size, np.nan),
+        np.where(told, found.misfit * step / 4, np.nan),
+        told,
+        placed=True,
+    )
 
 
 def nobody(shape: tuple[int, ...]) -> OnSteps:

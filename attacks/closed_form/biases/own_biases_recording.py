@@ -43,11 +43,14 @@ class OwnBiases(NamedTuple):
         Of those who are read up to it, part by part of the courses; -1 where it is open.
     n_able : int
         Clients with ``ABLE`` rows or more in some round.
+    bias : (n_read,), optional
+        That of each before its first row, as of ``Shifted``, where what is found of it says none.
     """
 
     courses: list[Course]
     shift: Int[np.ndarray, " read"]
     n_able: int
+    bias: Float[np.ndarray, " read"] | None = None
 
     @property
     def complete(self) -> bool:
@@ -57,8 +60,10 @@ class OwnBiases(NamedTuple):
         return bool(told.sum() >= max(FEWEST, MOST * self.n_able))
 
     def told(self, levels: Float[np.ndarray, " levels"]) -> Float[np.ndarray, " told"]:
-        """Biases of who took one step and whose shift is told, in stars."""
-        bias = np.concatenate([part.found.bias for course in self.courses for part in course.parts])
+        """Biases that are known, of those whose shift is told, in stars."""
+        bias = self.bias
+        if bias is None:
+            bias = np.concatenate([part.found.bias for course in self.courses for part in course.parts])
         return (bias + self.shift * step_of(levels))[(self.shift >= 0) & np.isfinite(bias)]
 
 

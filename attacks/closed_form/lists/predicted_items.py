@@ -40,6 +40,7 @@ DIFFERENT = 0.8  # share of the numbers off the grid that have a place of their 
 TIMES = 2  # or so many times as many places as there are levels
 ASKED, FEWEST, MOSTLY = 32, 3, 0.75  # clients that are asked, who have to tell, and the share of those asked
 MOST_LEVELS = 12  # of a grid
+ACCIDENTS = 2  # of them that may be at simple fractions of a step, or be one number with another one
 MANY = 8  # rows on the grid, beside fewer than ``DRAWN`` off it
 FRACTIONS = np.unique([up / down for down in range(1, MOST_LEVELS) for up in range(down + 1)])
 
@@ -100,9 +101,14 @@ def _are_predicted(one: MostOnGrid, levels: Float[np.ndarray, " levels"]) -> boo
     place = np.sort(value[one.off] / step % 1)
     used = np.unique(nearest_level(value[~one.off], levels)).size
     simple = distance_to_levels(place, FRACTIONS) <= one.near / step
-    if used < LEVELS_USED or not place.size or simple.mean() > 1 - DIFFERENT:
+    few = place.size < DRAWN
+    # what a factor puts on few levels of the grid is beside others, and ratings repeat each other
+    if used < LEVELS_USED or not place.size or simple.sum() > (0 if few else ACCIDENTS):
         return False
-    if place.size < DRAWN:
+    if few:
         return bool((~one.off).sum() >= MANY)
+    off = np.sort(value[one.off])
+    if (off[ACCIDENTS:] - off[:-ACCIDENTS] <= one.near).any():
+        return False
     different = (np.diff(np.r_[place, place[0] + 1]) > one.near / step).sum()
     return bool(different >= min(DIFFERENT * place.size, TIMES * levels.size))

@@ -7,11 +7,10 @@ import pytest
 
 import factorleak as fl
 from attacks.base import Scope
-from attacks.closed_form.biases.error_column_recording import read_error_column
-from attacks.closed_form.biases.own_biases_recording import with_own_biases
+from attacks.closed_form.biases.error_column_recording import read_error_column, with_error_column
 from attacks.closed_form.round_answers import DIAGNOSTICS
 from tests.attacks.closed_form.biases.test_own_biases_recording import ITEMS, USERS, both_ends, table_of
-from tests.attacks.closed_form.centres.test_centred_recording import HALVES, STARS, answers
+from tests.attacks.closed_form.centres.test_centred_recording import HALVES, STARS, answers, sizes
 
 MEAN = 3.53
 
@@ -20,6 +19,7 @@ def recorded(
     path, table, levels, *, rounds=1, rate=0.005, decay=0.02, factors=5, first=False, mean=MEAN, own=0.0,
     still=False, gradient=False, weights=False, biases_decay=True, after=False, over=1.0, batch=1,
     mean_step=False, mixed=False, sent=np.float64, reach=None, own_decay=None, spread=0.3,
+    entry=1.0, lowest=False,
 ):  # fmt: skip
     """Clients that keep a factor and a bias from round to round, and send what each rating changes."""
     rng = np.random.default_rng(1)
@@ -41,8 +41,9 @@ def recorded(
                 for begin in range(0, items.size, batch):
                     now = slice(begin, begin + batch)
                     some = items[now]
-                    inside = c[user] + b[some] + q[some] @ p[user]
-                    e = (ratings[some] - mean) / over - inside
+                    inside = c[user] + entry * b[some] + q[some] @ p[user]
+                    less = ratings[ratings > 0].min() if lowest else mean
+                    e = (ratings[some] - less) / over - inside
                     if reach is not None:
                         share = 1 / (1 + np.exp(-inside))
                         e = (ratings[some] - reach * share) * reach * share * (1 - share)
@@ -51,7 +52,7 @@ def recorded(
                     changed = p[user] + rate * (e @ q[some] - decay * p[user])
                     u = changed if after else p[user]
                     rows[now] = rate * (e[:, None] * u - decay * q[some])
-                    errors[now] = rate * (e - decay * biases_decay * b[some])
+                    errors[now] = rate * (entry * e - decay * biases_decay * b[some])
                     p[user] = changed
                     c[user] += 0.0 if still else rate * (e.sum() - own_decay * c[user])
                 total[items] += rows
@@ -77,7 +78,7 @@ def read(path) -> fl.Reconstruction | None:
     reasons = dict.fromkeys(view.users.tolist(), "")
     unknown = {one: np.full(view.users.size, np.nan) for one in DIAGNOSTICS}
     nobody = fl.Reconstruction("undeclared", view.users, (), reasons, {}, unknown)
-    return with_own_biases(nobody, own, np.array(view.manifest.rating_levels))
+    return with_error_column(nobody, own, np.array(view.manifest.rating_levels))
 
 
 @pytest.mark.parametrize(
@@ -152,6 +153,29 @@ def test_items_that_all_start_alike_tell_no_rating(tmp_path, program):
     if found is not None:
         told, right = answers(found, table)
         assert told == right
+
+
+@pytest.mark.parametrize(
+    "program", [{}, {"own": OWN}, {"batch": 4, "reach": 5.0, "own": OWN}], ids=["plain", "own", "sigmoid"]
+)
+def test_biases_that_are_taken_off_turn_no_ratings_round(tmp_path, program):
+    """A difficulty of items, p.q - b: rows of the mirror images of ratings with p.q + b."""
+    table = table_of(STARS)
+    found = read(recorded(tmp_path / "t", table, STARS, entry=-1.0, **program))
+    if found is not None:
+        assert found.scope == Scope.SIZES
+        many, right = sizes(found, table)
+        assert right == many > 0
+
+
+@pytest.mark.parametrize("own", [0.0, 0.3])
+def test_ratings_less_own_lowest_ones_are_not_taken_for_ratings(tmp_path, own):
+    table = table_of(STARS)
+    found = read(recorded(tmp_path / "t", table, STARS, lowest=True, own=own))
+    assert found is not None
+    told, right = answers(found, table)
+    assert told == right
+    assert found.abstained
 
 
 def test_ratings_half_as_large_are_not_answered_on_a_grid_of_halves(tmp_path):

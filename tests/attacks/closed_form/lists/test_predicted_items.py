@@ -93,6 +93,7 @@ def test_the_attack_reads_them(tmp_path):
         {"times": 0, "learned": lambda r, rng: r**2 / 5},
         {"times": 0, "learned": lambda r, rng: r - rng.normal(0, 0.4, r.size)},
         {"learned": lambda r, rng: np.log(r + 1)},
+        {"learned": lambda r, rng: 2 ** (r - 1)},
     ],
     ids=[
         "ratings",
