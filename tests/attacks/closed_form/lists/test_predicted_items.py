@@ -103,6 +103,7 @@ def test_the_attack_reads_them(tmp_path):
         "squares",
         "less numbers of items",
         "logarithms",
+        "powers",
     ],
 )
 def test_other_numbers_are_left_as_they_are(tmp_path, program):
