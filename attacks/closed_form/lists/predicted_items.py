@@ -40,6 +40,7 @@ DIFFERENT = 0.8  # share of the numbers off the grid that have a place of their 
 TIMES = 2  # or so many times as many places as there are levels
 ASKED, FEWEST, MOSTLY = 32, 3, 0.75  # clients that are asked, who have to tell, and the share of those asked
 MOST_LEVELS = 12  # of a grid
+SELDOM = 0.02  # share of all rows off the grid that may be at simple fractions of a step
 ACCIDENTS = 2  # of them that may be at simple fractions of a step, or be one number with another one
 MANY = 8  # rows on the grid, beside fewer than ``DRAWN`` off it
 FRACTIONS = np.unique([up / down for down in range(1, MOST_LEVELS) for up in range(down + 1)])
@@ -62,11 +63,15 @@ def views_without_predicted_items(view: View, pull: float) -> Iterator[View]:
     levels = np.array(view.manifest.rating_levels)
     if not is_plain(view) or not LEVELS_USED <= levels.size <= MOST_LEVELS:
         return
-    able, said = np.zeros(0, bool), np.zeros(0, bool)
+    able, splits = 0, []
     for _, _, rows in rows_of_all(view.select(_some(view)), pull):
         plenty = _able(rows) & (rows.item.sum(axis=1) >= PLENTY)
-        able, said = np.r_[able, plenty], np.r_[said, plenty & _rated(rows, levels).any(axis=1)]
-    if said.sum() < max(FEWEST, MOSTLY * able.sum()):
+        able += int(plenty.sum())
+        splits += [one for user, one in _splits(rows, levels) if plenty[user]]
+    simple, off = (
+        sum(part) for part in zip((0, 0), *(_at_fractions(one, levels) for one in splits), strict=True)
+    )
+    if len(splits) < max(FEWEST, MOSTLY * able) or simple > max(ACCIDENTS, SELDOM * off):
         return
     others = [
         OtherRows(batch.users, uploads, _rated(rows, levels), rows.rows, rows.factors)
@@ -85,14 +90,27 @@ def _able(rows: Rows) -> Bool[np.ndarray, " users"]:
     return in_one_direction(rows) & (n_rows >= RATED + DRAWN) & (n_rows <= MOST)
 
 
-def _rated(rows: Rows, levels: Float[np.ndarray, " levels"]) -> Bool[np.ndarray, "users rows"]:
-    """Rows of ratings, of clients who have others as well."""
-    here = np.zeros(rows.item.shape, bool)
+def _splits(rows: Rows, levels: Float[np.ndarray, " levels"]) -> Iterator[tuple[int, MostOnGrid]]:
+    """Which rows are on the grid, of clients who have others as well."""
     for user in np.flatnonzero(_able(rows)).tolist():
         one = most_on_grid(rows, user, levels, named=NAMED, least=RATED)
         if one is not None and _are_predicted(one, levels):
-            here[user, one.at[~one.off]] = True
+            yield user, one
+
+
+def _rated(rows: Rows, levels: Float[np.ndarray, " levels"]) -> Bool[np.ndarray, "users rows"]:
+    """Rows on the grid."""
+    here = np.zeros(rows.item.shape, bool)
+    for user, one in _splits(rows, levels):
+        here[user, one.at[~one.off]] = True
     return here
+
+
+def _at_fractions(one: MostOnGrid, levels: Float[np.ndarray, " levels"]) -> tuple[int, int]:
+    """How many rows off the grid are at simple fractions of a step, of how many."""
+    step = step_of(levels)
+    place = (one.scalar + one.along)[one.off] / step % 1
+    return int((distance_to_levels(place, FRACTIONS) <= one.near / step).sum()), place.size
 
 
 def _are_predicted(one: MostOnGrid, levels: Float[np.ndarray, " levels"]) -> bool:
@@ -100,10 +118,10 @@ def _are_predicted(one: MostOnGrid, levels: Float[np.ndarray, " levels"]) -> boo
     value, step = one.scalar + one.along, step_of(levels)
     place = np.sort(value[one.off] / step % 1)
     used = np.unique(nearest_level(value[~one.off], levels)).size
-    simple = distance_to_levels(place, FRACTIONS) <= one.near / step
+    simple, _ = _at_fractions(one, levels)
     few = place.size < DRAWN
     # what a factor puts on few levels of the grid is beside others, and ratings repeat each other
-    if used < LEVELS_USED or not place.size or simple.sum() > (0 if few else ACCIDENTS):
+    if used < LEVELS_USED or not place.size or simple > (0 if few else ACCIDENTS):
         return False
     if few:
         return bool((~one.off).sum() >= MANY)
