@@ -66,6 +66,7 @@ def recorded(
     return path
 
 
+THOROUGH = pytest.mark.thorough
 OWN = np.random.default_rng(3).normal(0.3, 0.3, USERS)
 
 
@@ -85,34 +86,34 @@ def read(path) -> fl.Reconstruction | None:
     ("levels", "program"),
     [
         pytest.param(STARS, {}, id="as published"),
-        pytest.param(HALVES, {"first": True, "gradient": True}, id="gradients"),
-        pytest.param(STARS, {"weights": True, "rounds": 2}, id="weights"),
-        pytest.param(STARS, {"rounds": 3, "sent": np.float32, "rate": 0.02}, id="single"),
-        pytest.param(HALVES, {"biases_decay": False, "factors": 16}, id="factors decay"),
-        pytest.param(STARS, {"biases_decay": False, "own_decay": 0.0}, id="no bias decays"),
-        pytest.param(STARS, {"after": True, "still": True}, id="after the step"),
+        pytest.param(HALVES, {"first": True, "gradient": True}, id="gradients", marks=THOROUGH),
+        pytest.param(STARS, {"weights": True, "rounds": 2}, id="weights", marks=THOROUGH),
+        pytest.param(STARS, {"rounds": 3, "sent": np.float32, "rate": 0.02}, id="single", marks=THOROUGH),
+        pytest.param(HALVES, {"biases_decay": False, "factors": 16}, id="factors decay", marks=THOROUGH),
+        pytest.param(STARS, {"biases_decay": False, "own_decay": 0.0}, id="no bias decays", marks=THOROUGH),
+        pytest.param(STARS, {"after": True, "still": True}, id="after the step", marks=THOROUGH),
         pytest.param(STARS, {"over": 5.0, "mean": 0.0, "own": 0.4}, id="over the highest"),
-        pytest.param(STARS, {"decay": 0.0, "own": 0.3}, id="no decay"),
+        pytest.param(STARS, {"decay": 0.0, "own": 0.3}, id="no decay", marks=THOROUGH),
         pytest.param(STARS, {"mixed": True}, id="by item"),
         pytest.param(
             STARS,
             {"mixed": True, "after": True, "decay": 0.0, "sent": np.float32, "rate": 0.02},
-            id="by item, after the step",
+            id="by item, after the step", marks=THOROUGH,
         ),
         pytest.param(
-            STARS, {"mixed": True, "biases_decay": False, "first": True}, id="by item, factors decay"
+            STARS, {"mixed": True, "biases_decay": False, "first": True}, id="by item, factors decay", marks=THOROUGH
         ),
         pytest.param(HALVES, {"batch": 4, "mixed": True, "mean_step": True}, id="minibatches by item"),
-        pytest.param(STARS, {"batch": 4, "decay": 0.0, "still": True}, id="minibatches, biases stay"),
+        pytest.param(STARS, {"batch": 4, "decay": 0.0, "still": True}, id="minibatches, biases stay", marks=THOROUGH),
         pytest.param(STARS, {"batch": 50, "mean_step": True}, id="at once"),
         pytest.param(STARS, {"batch": 50, "reach": 5.5, "own": OWN}, id="sigmoid"),
-        pytest.param(HALVES, {"batch": 50, "reach": 5.5, "own": OWN}, id="sigmoid, halves"),
-        pytest.param(STARS, {"reach": 5.5, "own": OWN}, id="sigmoid, every rating"),
+        pytest.param(HALVES, {"batch": 50, "reach": 5.5, "own": OWN}, id="sigmoid, halves", marks=THOROUGH),
+        pytest.param(STARS, {"reach": 5.5, "own": OWN}, id="sigmoid, every rating", marks=THOROUGH),
         pytest.param(
             STARS,
             {"batch": 4, "mean_step": True, "mixed": True, "reach": 5.0, "own": OWN, "sent": np.float32}
             | {"rate": 0.1},
-            id="sigmoid, minibatches",
+            id="sigmoid, minibatches", marks=THOROUGH,
         ),
     ],
 )  # fmt: skip
@@ -143,8 +144,12 @@ def test_a_bias_from_the_start_leaves_a_shift(tmp_path):
 
 @pytest.mark.parametrize(
     "program",
-    [{}, {"batch": 50}, {"batch": 50, "mean_step": True}, {"batch": 50, "reach": 5.5}],
-    ids=["every rating", "at once", "means", "sigmoid"],
+    [
+        pytest.param({}, id="every rating"),
+        pytest.param({"batch": 50}, id="at once"),
+        pytest.param({"batch": 50, "mean_step": True}, id="means", marks=THOROUGH),
+        pytest.param({"batch": 50, "reach": 5.5}, id="sigmoid", marks=THOROUGH),
+    ],
 )
 def test_items_that_all_start_alike_tell_no_rating(tmp_path, program):
     """Predictions that are the same are on the grid with no error at all."""
