@@ -101,10 +101,15 @@ def read(path) -> fl.Reconstruction | None:
             id="by item, after the step", marks=THOROUGH,
         ),
         pytest.param(
-            STARS, {"mixed": True, "biases_decay": False, "first": True}, id="by item, factors decay", marks=THOROUGH
+            STARS,
+            {"mixed": True, "biases_decay": False, "first": True},
+            id="by item, factors decay",
+            marks=THOROUGH,
         ),
         pytest.param(HALVES, {"batch": 4, "mixed": True, "mean_step": True}, id="minibatches by item"),
-        pytest.param(STARS, {"batch": 4, "decay": 0.0, "still": True}, id="minibatches, biases stay", marks=THOROUGH),
+        pytest.param(
+            STARS, {"batch": 4, "decay": 0.0, "still": True}, id="minibatches, biases stay", marks=THOROUGH
+        ),
         pytest.param(STARS, {"batch": 50, "mean_step": True}, id="at once"),
         pytest.param(STARS, {"batch": 50, "reach": 5.5, "own": OWN}, id="sigmoid"),
         pytest.param(HALVES, {"batch": 50, "reach": 5.5, "own": OWN}, id="sigmoid, halves", marks=THOROUGH),
