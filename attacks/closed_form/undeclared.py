@@ -23,6 +23,8 @@ moment, and asks for nothing else:
   (``attacks.closed_form.biases.item_biases``);
 - a bias of the client beside known biases of items leaves a shift of its ratings, which rounds tell
   (``attacks.closed_form.biases.own_biases_recording``);
+- a column of the rows that holds errors, as biases of items do in one table with their factors, tells the
+  client's factor row by row (``attacks.closed_form.biases.error_column_recording``);
 - rows of positives and of negatives that were drawn (implicit feedback) are told apart by their sign, and
   named by numbers, rounds and other clients (``attacks.closed_form.implicit.implicit_recording``);
 - entries that are not sent follow from those that are (``attacks.closed_form.gaps.gaps``);
@@ -31,6 +33,10 @@ moment, and asks for nothing else:
 - several passes in any orders are one step to first order, and ratings are answered where the second order
   leaves one level (``attacks.closed_form.orders.hidden_orders``), also of means over minibatches of which the
   last is smaller (``attacks.closed_form.uneven_recording``);
+- means over minibatches at one factor of the client, of which the last is smaller, get one scale
+  (``attacks.closed_form.orders.whole_minibatches``);
+- rows of numbers that are no ratings, as a client's own model predicts them, are left out
+  (``attacks.closed_form.lists.predicted_items``);
 - whole stars of a grid of halves, which leave a factor of all ratings open, are read on the grid of whole
   stars (``attacks.closed_form.fit.coarser_grids``);
 - rows of a client that all hold one vector (noise drawn once per epoch) are ratings less the client's own
