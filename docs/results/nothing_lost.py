@@ -135,7 +135,9 @@ def row(line: Line, both: dict[str, Any]) -> list[str]:
         if "failed" in one:
             return str(one["failed"])
         right = f"{one['value']:.3f} [{one['ci_low']:.3f}, {one['ci_high']:.3f}]"
-        return right if one["value"] == one["value"] else str(one["outcome"])
+        if one["value"] == one["value"]:
+            return right
+        return "NOT TESTED" if one["outcome"] == fl.Outcome.ANSWERED else str(one["outcome"])
 
     return [
         f"`{line.text}`", f"`{line.attack}`",
