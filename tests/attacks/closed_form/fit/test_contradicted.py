@@ -122,9 +122,10 @@ def test_a_bias_that_next_to_nobody_has_is_what_makes_ratings_fit(biased, misfit
 
 
 def test_answers_that_are_taken_back_are_no_noise():
-    """Noise alone explains client 1; who else has no answer was not told from it."""
-    users = np.array([1, 2])
-    block = Estimates(users, np.zeros((1, 1), np.int8), np.zeros((1, 1), int), np.array([[np.nan], [3.0]]))
-    found = Reconstruction("likelihood", users, (block,), {1: "noise"}, {}, {}, outcome=Outcome.NOTHING_FOUND)
-    assert silent_about(found, users == 1, "noise").outcome == Outcome.NOTHING_FOUND
-    assert silent_about(found, users == 2, "taken back").outcome == Outcome.ANSWERED
+    """Noise alone explains clients 1 and 2; who else has no answer was not told from it."""
+    users = np.arange(1, 6)
+    block = Estimates(users, np.zeros((1, 1), np.int8), np.zeros((1, 1), int), np.full((5, 1), 3.0))
+    noise = dict.fromkeys((1, 2), "noise")
+    found = Reconstruction("likelihood", users, (block,), noise, {}, {}, outcome=Outcome.NOTHING_FOUND)
+    assert silent_about(found, users <= 3, "noise").outcome == Outcome.NOTHING_FOUND
+    assert silent_about(found, users > 2, "taken back").outcome == Outcome.ANSWERED
