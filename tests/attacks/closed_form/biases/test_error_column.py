@@ -19,12 +19,12 @@ def recorded(
     path, table, levels, *, rounds=1, rate=0.005, decay=0.02, factors=5, first=False, mean=MEAN, own=0.0,
     still=False, gradient=False, weights=False, biases_decay=True, after=False, over=1.0, batch=1,
     mean_step=False, mixed=False, sent=np.float64, reach=None, own_decay=None, spread=0.3,
-    entry=1.0, lowest=False,
+    entry=1.0, lowest=False, length=0.3,
 ):  # fmt: skip
     """Clients that keep a factor and a bias from round to round, and send what each rating changes."""
     rng = np.random.default_rng(1)
     q, p = (rng.normal(0, 0.3, (n, factors)) for n in (ITEMS, len(table)))
-    b, c = rng.normal(0, 0.2, ITEMS), np.full(len(table), own)
+    b, c, p = rng.normal(0, 0.2, ITEMS), np.full(len(table), own), p * length / 0.3
     own_decay = decay if own_decay is None else own_decay
     if not spread:  # items that all start alike
         q[:], b[:] = q[0], 0.1
@@ -186,6 +186,16 @@ def test_ratings_less_own_lowest_ones_are_not_taken_for_ratings(tmp_path, own):
     told, right = answers(found, table)
     assert told == right
     assert found.abstained
+
+
+@pytest.mark.parametrize("batch", [1, 50])
+def test_rows_of_factors_of_zero_are_no_failure(tmp_path, batch):
+    """A client's first row holds its error alone, and all do in one step."""
+    table = table_of(STARS)
+    found = read(recorded(tmp_path / "t", table, STARS, length=0.0, decay=0.0, batch=batch))
+    if found is not None:
+        told, right = answers(found, table)
+        assert told == right
 
 
 def test_ratings_half_as_large_are_not_answered_on_a_grid_of_halves(tmp_path):
