@@ -29,7 +29,8 @@ from jaxtyping import AbstractArray, jaxtyped
 
 PACKAGES = ("audit", "victims", "attacks", "defenses", "reports")
 NAME = "_checks_its_types"  # of the decorator in the modules
-BYTECODE = ".checked-1.pyc"  # raise the number when the decorated source changes
+BODIES = ("body", "orelse", "finalbody", "handlers", "cases")  # of statements, and what lies in these
+BYTECODE = ".checked-2.pyc"  # raise the number when the decorated source changes
 CLOSURES = (
     2  # functions of one definition inside a function that are checked; wrapping takes longer than a call
 )
@@ -142,22 +143,26 @@ def _is_shaped(hint: Any) -> bool:
     return (inspect.isclass(hint) and issubclass(hint, AbstractArray)) or _is_shaped(get_args(hint))
 
 
-class _Decorated(ast.NodeTransformer):
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        node.decorator_list.append(ast.Name(NAME, ast.Load()))  # innermost: others may lose the annotations
-        return self.generic_visit(node)
-
-    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
-        node.decorator_list.insert(0, ast.Name(NAME, ast.Load()))  # after ``dataclass``
-        return self.generic_visit(node)
+def _decorate(statements: list[ast.stmt]) -> None:
+    """Decorate what statements define. Expressions, most of a tree, define no function with a name."""
+    for one in statements:
+        if isinstance(one, ast.FunctionDef | ast.ClassDef):
+            named = ast.copy_location(ast.Name(NAME, ast.Load()), one)
+            if isinstance(one, ast.ClassDef):
+                one.decorator_list.insert(0, named)  # after ``dataclass``
+            else:
+                one.decorator_list.append(named)  # innermost: others may lose the annotations
+        for name in BODIES:
+            _decorate(getattr(one, name, []))
 
 
 class _Loader(SourceFileLoader):
     """Compiles decorated source, and keeps it beside what Python keeps of the source as it is."""
 
     def source_to_code(self, data: Any, path: Any, *, _optimize: int = -1) -> Any:
-        tree = _Decorated().visit(ast.parse(data, path))
-        return compile(ast.fix_missing_locations(tree), path, "exec", dont_inherit=True, optimize=_optimize)
+        tree = ast.parse(data, path)
+        _decorate(tree.body)
+        return compile(tree, path, "exec", dont_inherit=True, optimize=_optimize)
 
     def get_data(self, path: str) -> bytes:
         return super().get_data(path.removesuffix(".pyc") + BYTECODE if path.endswith(".pyc") else path)
