@@ -35,7 +35,8 @@ NAMED = 6  # pairs of rows whose levels are named
 TRIED = 1000.0  # numbers A, about: levels of those pairs, times what a bias may do and ratings may be
 PAIRS = 400  # of rows that are asked
 ON_GRID = 0.05  # of a step, within which pairs are in the mean, where chance gives a quarter
-LINKED = 12  # clients that tell what a bias does, of many
+USUAL = 20  # ratings of clients who are asked first: enough to tell, and few to search
+FIRST, LINKED = 4, 12  # clients that tell whether there is a link, and what a bias does
 ROUNDS = 3  # of fitting the levels that numbers name
 
 
@@ -155,9 +156,16 @@ def through_links(
         for scalar in scalars_of(errors, item)
         for bias, gained in ((one, 0.0 * one), (errors.kept, errors.gained), (one, errors.added))
     ]
-    if len(item) > LINKED:
-        few = [_through(_Way(*(part[:LINKED] for part in way)), levels, precision) for way in ways]
-        ways = [max(zip(few, ways, strict=True), key=lambda both: both[0].rank)[1]]
+    usual = np.argsort(np.abs(item.sum(axis=1) - USUAL), kind="stable")
+    for some in (usual[:FIRST], usual[:LINKED]):
+        if len(some) == len(item):
+            break
+        few = [_through(_Way(*(part[some] for part in way)), levels, precision) for way in ways]
+        best = int(np.argmax([one.told.sum() for one in few]))
+        if not few[best].told.any():
+            return nobody(item.shape)
+        if len(some) == LINKED:
+            ways = [ways[best]]
     return max((_through(way, levels, precision) for way in ways), key=lambda found: found.rank)
 
 

@@ -7,6 +7,7 @@ nearest few are fitted to the levels that they name.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import combinations_with_replacement
 from typing import NamedTuple
 
@@ -27,11 +28,11 @@ ERRORS = 0.25  # of a step, that the errors of a client are in the mean, at leas
 
 
 class Client(NamedTuple):
-    """g, h and b (rows,), of size 1 where they are divided by ``unit``."""
+    """g, h and b (rows,), of size 1 where they are divided by ``unit``; or of the client of each trial."""
 
-    scalar: Float[np.ndarray, " rows"]
-    along: Float[np.ndarray, " rows"]
-    bias: Float[np.ndarray, " rows"]
+    scalar: Float[np.ndarray, "*trials rows"]
+    along: Float[np.ndarray, "*trials rows"]
+    bias: Float[np.ndarray, "*trials rows"]
 
 
 class Trials(NamedTuple):
@@ -59,21 +60,31 @@ class Trials(NamedTuple):
     moving: Float[np.ndarray, " trials"]
 
 
-def fitted_trials(client: Client, through: Scaled, levels: Float[np.ndarray, " levels"]) -> Trials:
-    """Find the numbers under which a client's ratings are nearest to the grid, each by least squares.
+def fitted_trials(
+    clients: Sequence[Client], through: Scaled, levels: Float[np.ndarray, " levels"]
+) -> list[Trials]:
+    """Find the numbers under which clients' ratings are nearest to the grid, each by least squares.
 
     Parameters
     ----------
-    client : Client
+    clients : sequence of Client
     through : Scaled
     levels : (levels,)
         Ratings that exist, ascending, stars.
 
     Returns
     -------
-    Trials
+    list of Trials
+        Of each client.
     """
-    return _fitted(_nearest(client, through, levels), client, through, levels)
+    most = max((one.scalar.size for one in clients), default=1)
+    some = max(1, AT_ONCE // (KEPT * most))
+    out: list[Trials] = []
+    for at in range(0, len(clients), some):
+        few = clients[at : at + some]
+        numbers = [_nearest(one, through, levels) for one in few]
+        out += _fitted(numbers, few, through, levels)
+    return out
 
 
 def values_of(
@@ -150,34 +161,58 @@ def _lowest(away: Float[np.ndarray, "numbers levels"], run: int) -> Bool[np.ndar
 
 
 def _fitted(
-    numbers: Float[np.ndarray, "trials 2"],
-    client: Client,
+    numbers: list[Float[np.ndarray, "trials 2"]],
+    clients: Sequence[Client],
     through: Scaled,
     levels: np.ndarray,
-) -> Trials:
-    """Each trial by least squares from the levels that it names."""
+) -> list[Trials]:
+    """Each trial by least squares from the levels that it names; those of all clients at once."""
     how, first, range_ = through.link, through.first, through.range
     y = (levels - first) / range_
+    owner = np.repeat(np.arange(len(clients)), [len(one) for one in numbers])
+    client, real = _padded(clients)
+    client, real, n_rows = Client(*(part[owner] for part in client)), real[owner], real.sum(axis=1)[owner]
+    tried = np.concatenate(numbers)
+
+    def mean(part: Numbers) -> Float[np.ndarray, " trials"]:
+        return np.where(real, part, 0).sum(axis=1) / n_rows
+
     with np.errstate(all="ignore"):
         for _ in range(STEPS):
-            value, by_a, by_b = values_of(numbers, client, how)
-            numbers = numbers + gauss_newton(nearest_level(value, y) - value, by_a, by_b)
-        value, _, _ = values_of(numbers, client, how)
-        p, slope, _, _ = how.curve(numbers[:, 1:] * client.along + client.bias)
+            value, by_a, by_b = values_of(tried, client, how)
+            tried = tried + gauss_newton(nearest_level(value, y) - value, by_a, by_b)
+        value, _, _ = values_of(tried, client, how)
+        p, slope, _, _ = how.curve(tried[:, 1:] * client.along + client.bias)
         named = nearest_level(value, y)
-        off = np.abs(named - value) * range_
-        error = np.abs(named - p).mean(axis=1) * range_
+        off = np.where(real, np.abs(named - value) * range_, 0)
+        error = mean(np.abs(named - p)) * range_
     good = np.isfinite(value).all(axis=1) & (error >= ERRORS * step_of(levels))
-    spread = np.abs(p - p.mean(axis=1, keepdims=True)).mean(axis=1) * range_
-    stars = nearest_level(named[good] * range_ + first, levels)
-    return Trials(
-        numbers=numbers[good],
-        named=stars,
-        worst=off[good].max(axis=1),
-        mean=off[good].mean(axis=1),
-        spread=spread[good],
-        moving=(slope > LEAST).sum(axis=1)[good].astype(float),
-    )
+    spread = mean(np.abs(p - mean(p)[:, None])) * range_
+    moving, stars = (real & (slope > LEAST)).sum(axis=1), nearest_level(named * range_ + first, levels)
+    worst, away = off.max(axis=1), mean(off)
+
+    def of(number: int, size: int) -> Trials:
+        here = good & (owner == number)
+        return Trials(
+            numbers=tried[here],
+            named=stars[here, :size],
+            worst=worst[here],
+            mean=away[here],
+            spread=spread[here],
+            moving=moving[here].astype(float),
+        )
+
+    return [of(number, one.scalar.size) for number, one in enumerate(clients)]
+
+
+def _padded(clients: Sequence[Client]) -> tuple[Client, Bool[np.ndarray, "clients rows"]]:
+    """Clients (clients, rows), with rows of zeros, which change no fit; and which rows are theirs."""
+    sizes = np.array([one.scalar.size for one in clients])
+    real = np.arange(sizes.max()) < sizes[:, None]
+    padded = Client(*np.zeros((3, *real.shape)))
+    for part, own in zip(padded, zip(*clients, strict=True), strict=True):
+        part[real] = np.concatenate(own)
+    return padded, real
 
 
 def gauss_newton(left: Numbers, by_a: Numbers, by_b: Numbers) -> Float[np.ndarray, "trials 2"]:

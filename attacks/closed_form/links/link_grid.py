@@ -23,6 +23,7 @@ link does.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -30,8 +31,8 @@ from jaxtyping import Bool, Float, Int
 
 from attacks.closed_form.fit.affine_grid import MOST_TRIALS
 from attacks.closed_form.fit.goodness_of_fit import accidental, step_of
-from attacks.closed_form.links.link_fit import LEAST, Client, fitted_trials
-from attacks.closed_form.links.links import links_of
+from attacks.closed_form.links.link_fit import LEAST, Client, Trials, fitted_trials
+from attacks.closed_form.links.links import Scaled, links_of
 from attacks.closed_form.uploads.kept import kept
 
 HALF = 0.5  # of the digits that rows have, which right ratings keep
@@ -104,15 +105,22 @@ def ratings_through_links(
     users, n_rows = scalar.shape
     value, misfit = np.full((users, n_rows), np.nan), np.full(users, np.nan)
     told, link = np.zeros(users, bool), np.full(users, -1)
-    able = (valid & (scalar != 0)).sum(axis=1) >= FEWEST
-    for user in np.flatnonzero(able & (levels.size**2 <= MOST_TRIALS)):
-        here = valid[user] & (scalar[user] != 0)
-        client = Client(scalar[user, here], along[user, here], bias[user, here])
-        answer = _answer(client, levels, precision)
+    able = _able(scalar, valid, levels)
+    clients = [Client(*(part[user, here] for part in (scalar, along, bias))) for user, here in able]
+    for (user, here), answer in zip(able, _answers(clients, levels, precision), strict=True):
         if answer is not None:
             value[user, here], misfit[user] = answer.ratings, answer.away
             told[user], link[user] = True, answer.number
     return Through(value, told, misfit, link)
+
+
+def _able(
+    scalar: np.ndarray, valid: np.ndarray, levels: np.ndarray
+) -> list[tuple[int, Bool[np.ndarray, " rows"]]]:
+    """Clients with enough rows, and which of their rows count."""
+    here = valid & (scalar != 0)
+    able = (here.sum(axis=1) >= FEWEST) & (levels.size**2 <= MOST_TRIALS)
+    return [(user, here[user]) for user in np.flatnonzero(able).tolist()]
 
 
 def up_to_mirror(
@@ -152,11 +160,11 @@ def up_to_mirror(
     True
     """
     value, numbers = np.full(scalar.shape, np.nan), np.full((len(scalar), 2), np.nan)
-    able = (valid & (scalar != 0)).sum(axis=1) >= FEWEST
-    for user in np.flatnonzero(able & (levels.size**2 <= MOST_TRIALS)):
-        here = valid[user] & (scalar[user] != 0)
-        client = Client(scalar[user, here], along[user, here], np.zeros(int(here.sum())))
-        answer = _answer(client, levels, precision, mirrored=True)
+    able = _able(scalar, valid, levels)
+    clients = [
+        Client(scalar[user, here], along[user, here], np.zeros(int(here.sum()))) for user, here in able
+    ]
+    for (user, here), answer in zip(able, _answers(clients, levels, precision, mirrored=True), strict=True):
         if answer is not None:
             value[user, here], numbers[user] = answer.ratings, answer.numbers
     return value, numbers
@@ -171,16 +179,37 @@ class _Answer(NamedTuple):
     numbers: Float[np.ndarray, " 2"]
 
 
-def _answer(
-    client: Client, levels: np.ndarray, precision: float, *, mirrored: bool = False
-) -> _Answer | None:
+def _answers(
+    clients: list[Client], levels: np.ndarray, precision: float, *, mirrored: bool = False
+) -> list[_Answer | None]:
     """What is nearest to the grid, if nothing else is as near; or nothing but its mirror image."""
-    size = np.abs(client.scalar).max(), np.abs(client.along).max()
-    if not (np.isfinite(size).all() and min(size) > 0 and np.isfinite(client.bias).all()):
-        return None
-    client = Client(client.scalar / size[0], client.along / size[1], client.bias)
+    out: list[_Answer | None] = [None] * len(clients)
+    able = [(number, *unit) for number, one in enumerate(clients) if (unit := _in_units(one)) is not None]
     links = links_of(levels)
-    found = [fitted_trials(client, one, levels) for one in links]
+    found = [fitted_trials([one for _, one, _ in able], link, levels) for link in links]
+    for (number, _, size), trials in zip(able, zip(*found, strict=True), strict=True):
+        out[number] = _best(trials, links, size, levels, precision, mirrored=mirrored)
+    return out
+
+
+def _in_units(client: Client) -> tuple[Client, Float[np.ndarray, " 2"]] | None:
+    """The client with g and h of size 1, and their sizes; None where they have none."""
+    size = np.array([np.abs(client.scalar).max(), np.abs(client.along).max()])
+    if not (np.isfinite(size).all() and size.min() > 0 and np.isfinite(client.bias).all()):
+        return None
+    return Client(client.scalar / size[0], client.along / size[1], client.bias), size
+
+
+def _best(
+    found: Sequence[Trials],
+    links: list[Scaled],
+    size: Float[np.ndarray, " 2"],
+    levels: np.ndarray,
+    precision: float,
+    *,
+    mirrored: bool,
+) -> _Answer | None:
+    """Of one client's trials under each link."""
     named, worst, mean, spread, moving = (
         np.concatenate([np.asarray(getattr(part, name)) for part in found])
         for name in ("named", "worst", "mean", "spread", "moving")

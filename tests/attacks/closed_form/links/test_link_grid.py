@@ -128,5 +128,5 @@ def test_a_single_level_is_a_grid_for_links_too(levels):
     along = np.linspace(-1, 1, 9)
     client = Client(0.5 - along**2, along, np.zeros(9))
     for one in links_of(levels):
-        named = fitted_trials(client, one, levels).named
+        named = fitted_trials([client], one, levels)[0].named
         assert np.isin(named, levels).all()
