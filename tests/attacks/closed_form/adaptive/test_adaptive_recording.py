@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -44,7 +46,14 @@ def test_steps_are_read(tmp_path, client, attack, n, least):
     assert wrong == 0
 
 
+@pytest.fixture
+def few_fits(monkeypatch):
+    """Where nothing fits, less is tried than usual."""
+    monkeypatch.setattr(adaptive_choice, "Effort", partial(adaptive_choice.Effort, IN_VAIN // 4))
+
+
 @pytest.mark.thorough
+@pytest.mark.usefixtures("few_fits")
 def test_another_optimizer_than_the_declared_one_is_not_answered(tmp_path):
     AdaptiveClient("adagrad").recorded(tmp_path / "t", 8, 0)
     found = fl.attack(tmp_path / "t", fl.Inversion("rmsprop"))
@@ -91,6 +100,7 @@ def test_clients_that_are_told_pay_for_others(tmp_path, monkeypatch):
 
 
 @pytest.mark.thorough
+@pytest.mark.usefixtures("few_fits")
 def test_ratings_less_a_number_are_not_answered(tmp_path):
     """Less 1 they are levels for those without the lowest; nobody has the highest then."""
     truth = AdaptiveClient(less=1.0).recorded(tmp_path / "t", 3, 5)
