@@ -36,6 +36,10 @@ NOTHING = 1e-3  # of the lowest level
 PARALLEL = 1e-3  # sine of the angle between a factor that solves the system and the client's rows
 MISSES = 0.25  # of a step of the grid, by which numbers miss what the rows say
 NO_RATINGS = "by numbers off the rating grid: the clients' rule, or a constant, is not the declared one"
+NOT_SOLVED = (
+    "the solver did not converge and ended by numbers off the rating grid: it failed, or the clients' rule, "
+    "or a constant, is not the declared one"
+)
 
 
 def is_judged(manifest: Manifest) -> bool:
@@ -183,8 +187,7 @@ def off_the_grid(
         believed = _fits(value, moved, moved | ~item, levels)
     if believed:
         return ""
-    began = "the system is solved, but" if converged else "the solver did not converge and ended"
-    return f"{began} {NO_RATINGS}"
+    return f"the system is solved, but {NO_RATINGS}" if converged else NOT_SOLVED
 
 
 def _fits(

@@ -137,7 +137,8 @@ def read_campaign(path: Path) -> CampaignFile:
         If it cannot be read, is no TOML, or says something that is not known.
     """
     if not path.is_file():
-        raise InputError(f"campaign {path} must be a TOML file; nothing is there")
+        shown = "docs/how-to/run-a-campaign.md shows one"
+        raise InputError(f"campaign {path} must be a TOML file; nothing is there ({shown})")
     if (size := path.stat().st_size) > MOST_BYTES:
         raise InputError(f"campaign {path} must have at most {MOST_BYTES} bytes, got {size}")
     try:

@@ -53,7 +53,7 @@ REMEDIES = {"upload": "declare what is uploaded, or nothing: then the rows tell"
 EXAMPLES = examples(
     "factorleak audit",
     "factorleak audit --data ml-100k --update sgd --attack spectral --attack grid",
-    "factorleak audit --defense laplace:scale=2 --rounds 0-9 --fail-on leak",
+    "factorleak audit --defense laplace:scale=2 --rounds 4,5 --fail-on leak",
     "factorleak audit --transcript RECORDING --fail-on leak",
 )
 

@@ -86,7 +86,7 @@ DistributedOption = Annotated[
     typer.Option(
         "--distributed",
         metavar="ADDRESS",
-        help="Work on the workers of this Dask scheduler, tcp://HOST:8786, in place of --jobs processes "
+        help="Work on the workers of this Dask scheduler, tcp://HOST:8786, in place of processes here "
         "(extra distributed).",
     ),
 ]

@@ -164,7 +164,7 @@ def _dealt(
 
 def _why_no_leak(summary: Summary, p_value: float, n_dealings: int) -> str:
     """Why answers alone show no leak."""
-    if summary.n_users < FEWEST:
+    if summary.n_users < FEWEST or summary.advantage_low > 0:
         against = (
             f"against {n_dealings} dealings of their rows" if n_dealings > 1 else "against shuffled uploads"
         )

@@ -33,6 +33,7 @@ DECLARED, SEEN, OF_VERSION_1, FOUND, UNKNOWN = (
     "found in the rows",
     "not declared: unknown to the adversary",
 )
+UNRATED_TOO = "include-unrated: every client uploads every item"
 CONTRADICTED = "contradicted by the uploads"
 NOT_ASKED = "they were not asked"
 ROUNDING = 1e-12
@@ -234,6 +235,8 @@ def _declared_rule(opened: Transcript, view: View) -> Iterator[RuleKey]:
             source = UNKNOWN
         elif getattr(declared, name) is None:
             source = FOUND
+        if name == "rows" and opened.manifest.weighting == "include-unrated":
+            value, source = "all", UNRATED_TOO
         yield RuleKey(name, "?" if value is None else _shown(value), source)
     for name in taken.beyond:
         yield RuleKey(name, _shown((taken.model_extra or {})[name]), "declared, and not known to the format")

@@ -62,7 +62,8 @@ def score_users(
         include-unrated), ``rated_rating_accuracy``, ``rating_mae`` (stars, on rated items),
         ``rated_set_auc``, ``rated_set_f1``, ``tpr_at_fpr_0.1pct`` (over all items),
         ``attribute_accuracy``, ``attribute_group_accuracy`` and one of these per block,
-        ``users_fully_recovered`` (0 or 1).
+        ``users_fully_recovered`` (0 or 1: all of its ratings and attributes; NaN where nothing is said of
+        attributes).
     """
     truth.rows(users)
     names = metric_names(manifest)
@@ -100,6 +101,21 @@ def metric_names(manifest: Manifest) -> list[str]:
     return [*names, "users_fully_recovered"]
 
 
+def of_attributes(metric: str, manifest: Manifest) -> bool:
+    """Say whether a metric has no value where nothing is said of attributes.
+
+    Parameters
+    ----------
+    metric : str
+    manifest : Manifest
+
+    Returns
+    -------
+    bool
+    """
+    return metric.startswith("attribute_") or (metric in YES_OR_NO and manifest.n_attributes > 0)
+
+
 def of_the_set(metric: str) -> bool:
     """Say whether a metric asks which items are rated, and not how.
 
@@ -133,12 +149,13 @@ def _score_block(
 ) -> dict[str, Float[np.ndarray, " users"]]:
     row = truth.rows(block.users)
     scores = _score_items(block, manifest, truth, row)
-    perfect = scores["rating_accuracy"] == 1
+    perfect = (scores["rating_accuracy"] == 1).astype(float)
     if manifest.n_attributes:
         attributes = score_attributes(block, manifest, truth, row)
-        perfect &= attributes["attribute_accuracy"] == 1  # not where nothing is said, which is NaN
+        asked = attributes["attribute_accuracy"]
+        perfect = np.where(np.isnan(asked), np.nan, perfect * (asked == 1))
         scores |= attributes
-    scores["users_fully_recovered"] = perfect.astype(np.float64)
+    scores["users_fully_recovered"] = perfect
     return scores
 
 

@@ -20,7 +20,14 @@ from audit.scoring.factor_scores import score_factors
 from audit.scoring.limits import Ceiling, limit_of
 from audit.scoring.linking import Senders
 from audit.scoring.metric_score import PerClient, Score
-from audit.scoring.metrics import RATED_SET_METRICS, YES_OR_NO, UserScores, of_the_set, score_users
+from audit.scoring.metrics import (
+    RATED_SET_METRICS,
+    YES_OR_NO,
+    UserScores,
+    of_attributes,
+    of_the_set,
+    score_users,
+)
 from audit.scoring.nameless_scores import of_lengths, of_links, of_pseudonyms
 from audit.scoring.statistics import GUESSED
 from audit.scoring.summary import summarise
@@ -28,6 +35,9 @@ from audit.scoring.truth import Truth
 from audit.scoring.verdict_reasons import reason_of
 from victims.common.errors import InputError
 from victims.transcript.manifest import Manifest
+from victims.transcript.view import ATTRIBUTE
+
+NO_ATTRIBUTES = "its answers say nothing of attributes"
 
 
 def score(
@@ -149,11 +159,19 @@ def _scored(
     limit = limit_of(metric, manifest, ceilings, users, np.where(np.isnan(values), np.nan, baseline))
     n_abstained = int((unanswered & ~np.isnan(baseline)).sum())
     why = in_words(reconstruction.abstained, users.size)
+    if of_attributes(metric, manifest) and reconstruction.blocks and not _says_attributes(reconstruction):
+        why = NO_ATTRIBUTES
     each = PerClient(values, candidates, unanswered)
     reason = reason_of(summary, why, n_abstained)
     if dealt is not None and summary.by_dealings is not None:
         reason = "; ".join(filter(None, (reason, dealt.words)))
     return Score(metric, summary, name, limit, n_abstained, reason, each)
+
+
+def _says_attributes(reconstruction: Reconstruction) -> bool:
+    """Whether a client has an answer about attributes."""
+    blocks = reconstruction.blocks
+    return any(bool(((one.kind == ATTRIBUTE) & ~np.isnan(one.value)).any()) for one in blocks)
 
 
 def _varied(truth: Truth, users: Int[np.ndarray, " users"]) -> Float[np.ndarray, " users"]:

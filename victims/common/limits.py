@@ -54,6 +54,48 @@ def is_plausible(number: int | float) -> bool:
     return number == 0 or SMALLEST <= abs(number) <= LARGEST
 
 
+def are_plausible(*tables: Any) -> bool:
+    """Tell whether all factors of a training are numbers that a recording may hold.
+
+    Parameters
+    ----------
+    *tables : array_like
+        Factors, any shape.
+
+    Returns
+    -------
+    bool
+        False where one is not finite, or beyond ``LARGEST``.
+
+    Examples
+    --------
+    >>> are_plausible(np.ones((2, 3))), are_plausible(np.ones(2), np.array([1e40]))
+    (True, False)
+    """
+    return all(bool((np.abs(table) <= LARGEST).all()) for table in map(np.asarray, tables))
+
+
+def diverged(name: str, round_: int, rates: str) -> InputError:
+    """Make the error of a training whose factors are not plausible.
+
+    Parameters
+    ----------
+    name : str
+        Of the protocol.
+    round_ : int
+    rates : str
+        What to lower, with its value.
+
+    Returns
+    -------
+    InputError
+    """
+    return InputError(
+        f"{name} diverged in round {round_}: factors must stay finite, and at most {LARGEST:g} in size; "
+        f"record earlier rounds, or lower {rates} or the noise that a defense adds"
+    )
+
+
 def scanned(values: Float[np.ndarray, "rows width"]) -> tuple[int | None, bool]:
     """Find the first row with a number that is not finite or beyond ``LARGEST``, and whether some are tiny.
 

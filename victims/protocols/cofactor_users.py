@@ -11,6 +11,7 @@ from jaxtyping import Float, Int
 from scipy.special import expit
 
 from victims.common.errors import InputError
+from victims.common.limits import are_plausible, diverged
 from victims.common.validation import above, at_least, between, one_of
 from victims.data.ratings import Ratings
 from victims.protocols.cofactor_round import (
@@ -171,12 +172,8 @@ class AmongTrusted(PeerSwitches):
         if received is not None and received.copies is not None:
             explicit, implicit = self._copies(received.copies, edges, ratings)
         after = after_round(self.rules, state, samples, trained, explicit, implicit)
-        checked = after.clients, after.items.public.values, after.implicit.public.values
-        if not all(np.isfinite(table).all() for table in checked):
-            raise InputError(
-                f"{self.name} diverged in round {state.round}: factors must stay finite; lower learning_rate "
-                f"(now {self.rules.rate:g})"
-            )
+        if not are_plausible(after.clients, after.items.public.values, after.implicit.public.values):
+            raise diverged(self.name, state.round, f"learning_rate (now {self.rules.rate:g})")
         return after
 
     def broadcast(self, state: State) -> tuple[np.ndarray, np.ndarray]:

@@ -41,6 +41,7 @@ import numpy as np
 from jaxtyping import Array
 
 from victims.common.errors import InputError
+from victims.common.limits import are_plausible, diverged
 from victims.common.seeds import Purpose, jax_key
 from victims.common.validation import above, at_least, between, one_of, require_fields
 from victims.data.ratings import Ratings
@@ -221,11 +222,10 @@ class DecentralisedMF(ServerSwitches):
             outcome = after_round(self._task(state, ratings), received)
             biases = outcome.biases
             items, clients = self._stepped(state, ratings, outcome)
-        if not all(np.isfinite(table).all() for table in (items, clients)):
-            raise InputError(
-                f"decentralised_mf diverged in round {state.round}: factors must stay finite; lower "
-                f"learning_rate (now {self.learning_rate:g})"
-                + ("" if self.stepwise else ", for the steps of all raters of an item add up")
+        if not are_plausible(items, clients):
+            add_up = "" if self.stepwise else ": the steps of all raters of an item add up"
+            raise diverged(
+                "decentralised_mf", state.round, f"learning_rate (now {self.learning_rate:g}{add_up})"
             )
         return State(state.round + 1, state.seed, items, clients, biases)
 

@@ -40,6 +40,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from victims.common.errors import InputError
+from victims.common.limits import are_plausible, diverged
 from victims.common.seeds import Purpose, jax_key
 from victims.common.validation import above, at_least, between, one_of, require_fields
 from victims.data.ratings import Ratings
@@ -205,11 +206,12 @@ class FedMF(ServerSwitches):
             sums = Received(outcome.items, outcome.attributes)
             state = round_step(self._constants(), state, device_data(ratings), sums)
             state = state._replace(client_factors=jnp.asarray(outcome.clients), biases=outcome.biases)
-        if not all(np.isfinite(table).all() for table in (state.item_factors, state.client_factors)):
-            raise InputError(
-                f"fedmf diverged in round {int(state.round) - 1}: factors must stay finite; lower "
-                f"client_learning_rate (now {self.client_learning_rate:g}), for the steps of all clients "
-                "of an item add up"
+        if not are_plausible(state.item_factors, state.client_factors):
+            add_up = "the steps of all clients of an item add up"
+            raise diverged(
+                "fedmf",
+                int(state.round) - 1,
+                f"client_learning_rate (now {self.client_learning_rate:g}: {add_up})",
             )
         if self.stop_gradient > 0:
             state = state._replace(gradient=largest_gradients(self._constants(), before, state))

@@ -38,6 +38,7 @@ import numpy as np
 from jaxtyping import Float
 
 from victims.common.errors import InputError
+from victims.common.limits import are_plausible, diverged
 from victims.common.seeds import Purpose, jax_key
 from victims.common.validation import (
     above,
@@ -223,11 +224,12 @@ class FedMVMF(ServerSwitches):
             if self.update == "sgd":
                 state = state._replace(client_factors=jnp.asarray(outcome.clients))
             state = state._replace(biases=outcome.biases)
-        if not all(np.isfinite(table).all() for table in (state.item_factors, state.client_factors)):
-            raise InputError(
-                f"fedmvmf diverged in round {int(state.round) - 1}: factors must stay finite; lower "
-                f"client_learning_rate (now {self.client_learning_rate:g}) or server_learning_rate "
-                f"(now {self.server_learning_rate:g})"
+        if not are_plausible(state.item_factors, state.client_factors):
+            raise diverged(
+                "fedmvmf",
+                int(state.round) - 1,
+                f"client_learning_rate (now {self.client_learning_rate:g}), server_learning_rate (now "
+                f"{self.server_learning_rate:g})",
             )
         return state
 

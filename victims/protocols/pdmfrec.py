@@ -39,6 +39,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from victims.common.errors import InputError
+from victims.common.limits import are_plausible, diverged
 from victims.common.validation import above, at_least, between, one_of, require_fields
 from victims.data.ratings import Ratings
 from victims.protocols.base import (
@@ -206,10 +207,12 @@ class PDMFRec(PeerSwitches):
         _refuse(sample)
         with np.errstate(over="ignore", invalid="ignore"):  # told below
             after = after_round(self.rules, self.start_rule, state, ratings, received)
-        if not (np.isfinite(after.clients).all() and np.isfinite(after.rated).all()):
-            raise InputError(
-                f"pdmfrec diverged in round {state.round}: factors must stay finite; lower learning_rate "
-                f"(now {self.learning_rate:g})" + (", or use order=per-rating" * (self.order == "batch"))
+        if not are_plausible(after.clients, after.rated):
+            rates = f"learning_rate (now {self.learning_rate:g})"
+            raise diverged(
+                "pdmfrec",
+                state.round,
+                rates + (", use order=per-rating" * (self.order == "batch")),
             )
         return after
 

@@ -227,8 +227,12 @@ def rows_of_numbers(
     bad, _ = scanned(seen)
     if bad is not None:
         row = bad if seen is array or hidden is None else int(np.flatnonzero(~hidden)[bad])
-        rule = f"at most {LARGEST:g} in size" if np.isfinite(array[row]).all() else "finite"
-        raise InputError(f"{name} must be {rule}, got {array[row]} in row {row}")
+        if not np.isfinite(array[row]).all():
+            raise InputError(f"{name} must be finite, got {array[row]} in row {row}")
+        raise InputError(
+            f"{name} must be at most {LARGEST:g} in size, got {np.abs(array[row]).max():g} in row {row}; "
+            "record before the training diverges"
+        )
     return array
 
 

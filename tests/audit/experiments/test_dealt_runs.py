@@ -21,14 +21,20 @@ METRIC = "rated_rating_accuracy"
 @pytest.fixture
 def recording(tmp_path):
     """One client whose twelve ratings can be read."""
+    return recorded(tmp_path, 1)
+
+
+def recorded(tmp_path, n_users):
+    """Clients whose twelve ratings can be read."""
     rng = np.random.default_rng(2)
-    q, p, items = rng.normal(0, 0.5, (30, 4)), rng.normal(0, 0.5, 4), rng.choice(30, 12, replace=False)
-    stars = np.resize(STARS, 12)
+    q, stars = rng.normal(0, 0.5, (30, 4)), np.resize(STARS, 12)
     constants = {"upload_scale": -1.0, "upload_regularization": 0.0}
     with fl.Recorder(tmp_path / "t", rating_levels=STARS, constants=constants) as recorder:
         recorder.broadcast(0, q)
-        recorder.upload(0, 0, -(stars - q[items] @ p)[:, None] * p, items)
-        recorder.truth(0, items, stars)
+        for user in range(n_users):
+            p, items = rng.normal(0, 0.5, 4), rng.choice(30, 12, replace=False)
+            recorder.upload(0, user, -(stars - q[items] @ p)[:, None] * p, items)
+            recorder.truth(user, items, stars)
     return tmp_path / "t"
 
 
@@ -91,3 +97,17 @@ def test_without_truth_answers_to_dealt_rows_end_it(recording, monkeypatch):
     assert row["verdict"] == "INCONCLUSIVE"
     assert row["baseline"] == 1
     assert "10 of 100 times" in row["reason"]
+
+
+def test_without_truth_the_test_that_decides_is_the_one_that_is_named(tmp_path, monkeypatch):
+    """Of twenty clients six are answered, and one other where their rows are dealt out."""
+    view = view_of(open_transcript(recorded(tmp_path, 20)), "server")
+    whole = answered("grid", {}, view, 0)
+    few, others = (
+        replace(whole, blocks=(), abstained=dict.fromkeys(whole.users[silent].tolist(), "made to abstain"))
+        for silent in (np.arange(20) >= 6, np.arange(20) < 19)
+    )
+    monkeypatch.setattr(claimed_rows, "dealt_answers", lambda *args: (others for _ in range(args[4])))
+    row = claimed_rows.claimed_rows({"attack": "grid"}, "grid", {}, 0, view, few)[0]
+    assert f"the test gives {row['p_value']:.2g}" in row["reason"]
+    assert "sign test" not in row["reason"]

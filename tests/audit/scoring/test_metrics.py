@@ -15,7 +15,7 @@ from audit.scoring.answers_said import claimed_rated
 from audit.scoring.baselines import best_guess, guesses
 from audit.scoring.metrics import score_users
 from audit.scoring.reliability import reliability
-from audit.scoring.score import score
+from audit.scoring.score import NO_ATTRIBUTES, score
 from audit.scoring.truth import Truth
 from victims.transcript.manifest import Manifest
 
@@ -144,6 +144,21 @@ def test_a_truth_about_attributes_alone_has_no_ratings():
     scores = score_users((own_lists,), manifest("observed-only", 2, 3), nothing, np.arange(2)).values
     assert (scores["attribute_accuracy"] == 1).all()
     assert np.isnan(scores["rated_rating_accuracy"]).all()
+
+
+def test_answers_about_ratings_alone_say_nothing_of_attributes():
+    """Nor of whole clients, where these have attributes; all that is asked is right here."""
+    _, ratings, attributes = population(0)
+    facts, truth = manifest("observed-only", *ratings.shape), truth_of(ratings, attributes)
+    blocks = (block(ratings, np.full(attributes.shape, np.nan), ratings > 0),)
+    found = {one.metric: one for one in score(Reconstruction("test", np.arange(9), blocks), facts, truth)}
+    assert found["rated_rating_accuracy"].summary.verdict == "LEAK"
+    for metric in ("attribute_accuracy", "attribute_group_accuracy/0", "users_fully_recovered"):
+        assert found[metric].summary.verdict == "NOT TESTED"
+        assert found[metric].reason == NO_ATTRIBUTES
+    whole = (block(ratings, attributes, ratings > 0),)
+    told = {one.metric: one for one in score(Reconstruction("test", np.arange(9), whole), facts, truth)}
+    assert told["users_fully_recovered"].summary.value == 1
 
 
 class TestBaselines:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from audit.factories import make_attack, make_victim
+from audit.factories import make_attack, make_defenses, make_victim
 from audit.scoring.score import score
 from audit.scoring.truth import read_truth
 from victims.common.errors import InputError
@@ -150,6 +150,12 @@ def test_divergence_is_told(ratings):
 
     with pytest.raises(InputError, match="lower client_learning_rate"):
         train()
+
+
+def test_divergence_under_noise_is_told_before_numbers_are_infinite(ratings, tmp_path):
+    """Rows are about 1e-3 here, and noise of scale 2 grows from round to round."""
+    with pytest.raises(InputError, match=r"fedmf diverged in round \d: .*record earlier rounds, or lower"):
+        record(small(), ratings, tmp_path / "t", rounds=[4, 5, 9], defenses=make_defenses("laplace:scale=2"))
 
 
 class TestStopping:
