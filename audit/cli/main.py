@@ -47,6 +47,13 @@ data_app = typer.Typer(help="List or fetch rating data sets.", no_args_is_help=T
 transcript_app = typer.Typer(
     help="Look into a recording, or print the format's schema.", no_args_is_help=True
 )
+
+
+def _whole(command: Callable[..., object]) -> str:
+    """What a command does, for the list of commands, where it would be cut otherwise."""
+    return (command.__doc__ or "").partition("\n")[0]
+
+
 for command, ending in (
     (audit.audit, audit.EXAMPLES),
     (record.record, record.EXAMPLES),
@@ -62,8 +69,8 @@ for command, ending in (
     (claims.claims, claims.EXAMPLES),
     (report.report, report.EXAMPLES),
 ):
-    app.command(epilog=ending)(command)
-app.command("list", epilog=listing.LIST_EXAMPLES)(listing.list_)
+    app.command(epilog=ending, short_help=_whole(command))(command)
+app.command("list", epilog=listing.LIST_EXAMPLES, short_help=_whole(listing.list_))(listing.list_)
 data_app.command("list", epilog=listing.DATA_LIST_EXAMPLES)(listing.data_list)
 data_app.command("fetch", epilog=listing.DATA_FETCH_EXAMPLES)(listing.data_fetch)
 app.add_typer(data_app, name="data")
