@@ -12,6 +12,8 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
+LONG = ("thorough", "repeated")  # what a plain ``pytest`` leaves out
+
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # what one test compiles serves the next, in every worker and in the commands that tests start; with a limit
 # of size JAX locks the folder, so that nobody reads what is half written
@@ -32,7 +34,7 @@ if not any("benchmarks" in word for word in sys.argv):  # timed: compiled as for
     os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false")
     os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
     # before what it checks is imported; the thorough half computes for longer what the other one has checked
-    if "thorough" in sys.argv and "PYTEST_XDIST_WORKER" not in os.environ:
+    if set(LONG) & set(sys.argv) and "PYTEST_XDIST_WORKER" not in os.environ:
         os.environ["FACTORLEAK_TESTS_UNCHECKED"] = "1"
     if "FACTORLEAK_TESTS_UNCHECKED" not in os.environ:
         import tests.checked_types  # noqa: F401
@@ -66,20 +68,24 @@ def listed(name: str) -> set[str]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks what is listed: cases in ``tests/thorough.txt``, files, classes and tests in ``tests/slow.txt``.
+    """Marks what is listed: cases in ``tests/repeated.txt``, files, classes and tests in ``tests/slow.txt``.
 
-    Those are cases of a test that others of it show, these take over half a second each. What is thorough is
-    slow as well, so that ``-m "not slow"`` leaves it out.
+    Those are cases of a test that others of it show, and not thorough even where it is; these take over half
+    a second each. What is thorough or repeated is slow as well, so that ``-m "not slow"`` leaves it out.
     """
-    slow, thorough = listed("slow.txt"), listed("thorough.txt")
+    slow, repeated = listed("slow.txt"), listed("repeated.txt")
     for item in items:
-        if item.nodeid in thorough:
-            item.add_marker(pytest.mark.thorough)
+        if item.nodeid in repeated:
+            item.own_markers = [mark for mark in item.own_markers if mark.name != "thorough"]
+            item.add_marker(pytest.mark.repeated)
         parts = item.nodeid.partition("[")[0].split("::")
-        if item.get_closest_marker("thorough") or any(
-            "::".join(parts[:end]) in slow for end in range(1, len(parts) + 1)
-        ):
+        if computes_for_long(item) or any("::".join(parts[:end]) in slow for end in range(1, len(parts) + 1)):
             item.add_marker(pytest.mark.slow)
+
+
+def computes_for_long(item: pytest.Item) -> bool:
+    """Whether a test is in none of the runs that a plain ``pytest`` is."""
+    return any(item.get_closest_marker(name) for name in LONG)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -99,9 +105,9 @@ def pytest_collection() -> Generator[None, object, object]:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """A file's tests go to one worker, so that what they share is made, traced and compiled once.
 
-    Not the thorough ones: a few of their files take most of their time.
+    Not those that compute for long: a few of their files take most of their time.
     """
-    if config.option.markexpr == "thorough" or config.option.dist != "load":
+    if config.option.markexpr in LONG or config.option.dist != "load":
         return None
     from xdist.scheduler import LoadFileScheduling
 
@@ -118,12 +124,10 @@ def pytest_unconfigure() -> None:
 def optimised(request: pytest.FixtureRequest) -> Iterator[None]:
     """With the optimiser's passes, for a module whose programs run longer than they compile.
 
-    Those of its thorough tests do: where none of them is selected, nothing changes. It holds from the
+    Those of its thorough and repeated tests do: where none of them is selected, nothing changes. It holds from the
     first test that asks for it to the end of the module: where some do, they come last.
     """
-    if not any(
-        item.get_closest_marker("thorough") for item in request.session.items if item.path == request.path
-    ):
+    if not any(computes_for_long(item) for item in request.session.items if item.path == request.path):
         yield
         return
     before = jax.config.read("jax_disable_most_optimizations")

@@ -1,4 +1,4 @@
-"""``tests/slow.txt`` and ``tests/thorough.txt`` name tests that are there, each once."""
+"""``tests/slow.txt`` and ``tests/repeated.txt`` name tests that are there, each once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-LISTED, THOROUGH = ((ROOT / "tests" / name).read_text().splitlines() for name in ("slow.txt", "thorough.txt"))
+LISTED, REPEATED = ((ROOT / "tests" / name).read_text().splitlines() for name in ("slow.txt", "repeated.txt"))
 
 
 @functools.cache
@@ -26,7 +26,7 @@ def names_in(path: Path) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("listed", [LISTED, THOROUGH], ids=["slow", "thorough"])
+@pytest.mark.parametrize("listed", [LISTED, REPEATED], ids=["slow", "repeated"])
 def test_every_entry_names_something(listed):
     gone = []
     for entry in listed:
@@ -41,10 +41,10 @@ def test_no_entry_is_said_twice():
     """Neither as it is, nor by the file or class that it is in."""
     whole = [entry for entry in LISTED if any(entry.startswith(f"{other}::") for other in LISTED)]
     assert sorted(set(LISTED)) == LISTED
-    assert sorted(set(THOROUGH)) == THOROUGH
+    assert sorted(set(REPEATED)) == REPEATED
     assert not whole
 
 
-def test_cases_are_thorough_not_whole_tests():
-    """One case at least is in the quicker half; what is thorough as a whole is marked where it is written."""
-    assert all(entry.endswith("]") for entry in THOROUGH)
+def test_cases_are_repeated_not_whole_tests():
+    """The gate runs one case at least; what is thorough as a whole is marked where it is written."""
+    assert all(entry.endswith("]") for entry in REPEATED)

@@ -58,7 +58,7 @@ def test_one_step_is_that_of_all_of_them(tmp_path, optimizer):
 @pytest.mark.thorough
 def test_rows_of_that_look_that_are_no_such_steps_tell_no_rule(tmp_path, monkeypatch):
     """Signs of rank one with sizes at random, of which no optimizer is one."""
-    monkeypatch.setattr(adaptive_search, "GOES_ON", 20_000)  # all rules are tried all the same
+    monkeypatch.setattr(adaptive_search, "GOES_ON", 10_000)  # all rules are tried all the same
     rng = np.random.default_rng(0)
     q = rng.normal(0, 0.3, (40, 4))
     with fl.Recorder(tmp_path / "t", rating_levels=list(LEVELS)) as recorder:
