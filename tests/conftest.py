@@ -12,8 +12,6 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
-LONG = ("thorough", "repeated")  # what a plain ``pytest`` leaves out
-
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # what one test compiles serves the next, in every worker and in the commands that tests start; with a limit
 # of size JAX locks the folder, so that nobody reads what is half written
@@ -34,7 +32,7 @@ if not any("benchmarks" in word for word in sys.argv):  # timed: compiled as for
     os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false")
     os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
     # before what it checks is imported; the thorough half computes for longer what the other one has checked
-    if set(LONG) & set(sys.argv) and "PYTEST_XDIST_WORKER" not in os.environ:
+    if {"thorough", "repeated"} & set(sys.argv) and "PYTEST_XDIST_WORKER" not in os.environ:
         os.environ["FACTORLEAK_TESTS_UNCHECKED"] = "1"
     if "FACTORLEAK_TESTS_UNCHECKED" not in os.environ:
         import tests.checked_types  # noqa: F401
@@ -54,6 +52,7 @@ from victims.recording import record
 from victims.transcript.reader import Transcript, open_transcript
 from victims.transcript.view import View
 
+LONG = ("thorough", "repeated")  # what a plain ``pytest`` leaves out
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 SCENARIOS = [
     (update, weighting)
@@ -124,8 +123,8 @@ def pytest_unconfigure() -> None:
 def optimised(request: pytest.FixtureRequest) -> Iterator[None]:
     """With the optimiser's passes, for a module whose programs run longer than they compile.
 
-    Those of its thorough and repeated tests do: where none of them is selected, nothing changes. It holds from the
-    first test that asks for it to the end of the module: where some do, they come last.
+    Those of its thorough and repeated tests do: where none of them is selected, nothing changes. It holds
+    from the first test that asks for it to the end of the module: where some do, they come last.
     """
     if not any(computes_for_long(item) for item in request.session.items if item.path == request.path):
         yield
