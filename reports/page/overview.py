@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -148,9 +149,10 @@ def _kind_name(kind: str) -> str:
 
 def _system(key: tuple[Any, ...], varying: Sequence[int], rows: tuple[Row, ...], kinds: list[str]) -> System:
     words = dict(zip(SYSTEM, map(_text, key), strict=True))
+    # of files that all rows are about, the last part of the path is enough
+    data = words["data"] if SYSTEM.index("data") in varying else Path(words["data"]).name
     name = (
-        f"{words['victim']} {words['update']}/{words['weighting']} on {words['data']}, "
-        f"{_defended(words['defense'])}"
+        f"{words['victim']} {words['update']}/{words['weighting']} on {data}, {_defended(words['defense'])}"
     )
     short = ", ".join(_short(words, varying)) or name
     seen = _adversaries(rows, kinds)

@@ -78,6 +78,13 @@ def test_a_system_is_no_better_than_its_worst_tested_adversary():
     assert headline([system]) == system.sentence
 
 
+def test_a_recording_is_called_by_its_name_and_data_sets_by_all_of_their_paths():
+    (system,) = systems_of([leak(data="/far/away/run")])
+    assert "on run, without a defense" in system.name
+    both = systems_of([leak(data="/far/away/run"), leak(data="/far/off/run")])
+    assert [" on /far/away/run" in both[0].name, " on /far/off/run" in both[1].name] == [True, True]
+
+
 def test_what_nobody_answered_is_not_comfort():
     (system,) = systems_of([untested()])
     assert system.verdict == "NOT TESTED"
