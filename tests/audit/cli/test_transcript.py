@@ -82,6 +82,15 @@ def test_other_adversaries(run, tmp_path):
     assert "adversary" in said
 
 
+@pytest.mark.parametrize(("weighting", "rows"), [("include-unrated", "all"), ("observed-only", "rated")])
+def test_whose_rows_are_there(tmp_path, weighting, rows):
+    ratings = fl.synthetic(users=6, items=8, ratings_per_user=4)
+    fl.record(tmp_path / "run", ratings, weighting=weighting, factors=2, rounds=[0])
+    told = {key.name: key for key in fl.check_transcript(tmp_path / "run", identified=False).rule}
+    assert told["rows"].value == rows
+    assert ("every item" in told["rows"].source) == (rows == "all")
+
+
 def test_a_broken_recording_is_refused_with_its_rule(run, weights):
     manifest = json.loads((weights / "manifest.json").read_text())
     (weights / "manifest.json").write_text(json.dumps(manifest | {"rounds": [3]}))
