@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from reports.verdicts import NOT_TESTED, OF_WHAT, Row, is_guess, number, of_what, tested
+from reports import verdicts
+from reports.verdicts import LOOKED, NOT_TESTED, OF_WHAT, Row, is_guess, number, of_what, tested
 
 LEAKS = {
     "rated_rating_accuracy": "ratings",
@@ -186,7 +187,7 @@ def worst_cell(leaks: Sequence[Leak]) -> str:
 
 
 def why_nothing(rows: Sequence[Row]) -> str:
-    """Say why nothing was read: a failure, else the reason of the attack on sums, else the first one.
+    """Say why nothing was read: a failure, else who looked in vain, else what the attack on sums says.
 
     Parameters
     ----------
@@ -195,10 +196,20 @@ def why_nothing(rows: Sequence[Row]) -> str:
     Returns
     -------
     str
+
+    Examples
+    --------
+    >>> sums = {"attack": "aggregate", "status": "not applicable", "verdict": "NOT TESTED", "reason": "no sums"}
+    >>> why_nothing([sums])
+    'no sums'
+    >>> why_nothing([sums, sums | {"attack": "grid", "reason": "9 of 9 clients got no answer: noise (9)"}])
+    'grid looked in vain'
     """
     untested = [row for row in rows if not tested(row) and row["reason"]]
     order = sorted(untested, key=lambda row: (row["status"] != "failed", row["attack"] != "aggregate"))
     if not order:
         return "no attack reads it"
-    failed = "failed: " if order[0]["status"] == "failed" else ""
-    return f"{failed}{order[0]['reason']}"
+    if order[0]["status"] == "failed":
+        return f"failed: {order[0]['reason']}"
+    looked = [row for row in untested if LOOKED in row["reason"]]
+    return verdicts.why_nothing(looked) if looked else str(order[0]["reason"])
