@@ -199,7 +199,8 @@ def why_nothing(rows: Sequence[Row]) -> str:
 
     Examples
     --------
-    >>> sums = {"attack": "aggregate", "status": "not applicable", "verdict": "NOT TESTED", "reason": "no sums"}
+    >>> shared = {"status": "not applicable", "verdict": "NOT TESTED"}
+    >>> sums = shared | {"attack": "aggregate", "reason": "no sums"}
     >>> why_nothing([sums])
     'no sums'
     >>> why_nothing([sums, sums | {"attack": "grid", "reason": "9 of 9 clients got no answer: noise (9)"}])
