@@ -13,8 +13,8 @@ from dataclasses import replace
 import numpy as np
 
 from victims.common.errors import InputError
+from victims.common.limits import are_plausible
 from victims.protocols.decentralised_mf import DecentralisedMF
-from victims.protocols.decentralised_mf_steps import State
 from victims.protocols.decentralised_mf_together import epoch_together
 from victims.training import Run, received
 
@@ -44,7 +44,9 @@ def trained_together(runs: Sequence[Run], rounds: int) -> list[Run | InputError]
         rates = np.array([victim.rate(number) for victim in victims])
         states = epoch_together(states, runs[0].ratings, rates, ridges, arrived)
     return [
-        run._replace(state=state) if _finite(state) else _diverged(victim.learning_rate, rounds)
+        run._replace(state=state)
+        if are_plausible(state.item_factors, state.client_factors)
+        else _diverged(victim.learning_rate, rounds)
         for run, victim, state in zip(runs, victims, states, strict=True)
     ]
 
@@ -60,10 +62,6 @@ def _alike(victims: Sequence[object]) -> list[DecentralisedMF] | None:
     rate, ridge = first.learning_rate, first.regularization
     same = (replace(one, learning_rate=rate, regularization=ridge) == first for one in ours)
     return ours if all(same) else None
-
-
-def _finite(state: State) -> bool:
-    return bool(np.isfinite(state.item_factors).all() and np.isfinite(state.client_factors).all())
 
 
 def _diverged(rate: float, rounds: int) -> InputError:

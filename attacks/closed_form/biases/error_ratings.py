@@ -161,11 +161,11 @@ def through_links(
         if len(some) == len(item):
             break
         few = [_through(_Way(*(part[some] for part in way)), levels, precision) for way in ways]
-        best = int(np.argmax([one.told.sum() for one in few]))
-        if not few[best].told.any():
+        best, way = max(zip(few, ways, strict=True), key=lambda both: both[0].rank)
+        if not best.told.any():
             return nobody(item.shape)
         if len(some) == LINKED:
-            ways = [ways[best]]
+            ways = [way]
     return max((_through(way, levels, precision) for way in ways), key=lambda found: found.rank)
 
 
