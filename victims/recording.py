@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from victims.common.complaints import first_complaint
 from victims.common.errors import InputError
 from victims.common.files import PRIVATE, replacing
+from victims.common.limits import Implausible, diverged
 from victims.data.ratings import Ratings
 from victims.exchange import Exchange, decrypts_sums, exchange_of
 from victims.protocols.base import Cipher, Defense, Victim
@@ -100,7 +101,10 @@ def record(
             if round_ in kept_rounds:
                 graphs.add(round_, run.network.edges)
                 exchange = exchange_of(run, kept_users, round_, train_on_received, kept_watched)
-                write_exchange(writer, exchange)
+                try:
+                    write_exchange(writer, exchange)
+                except Implausible as error:  # rows are products of factors, and so too large before these
+                    raise diverged(manifest.protocol, round_, "the learning rates") from error
                 sums = exchange.sums
                 own = np.asarray(run.user_factors(round_), np.float64)[kept_users]
                 kept.add(

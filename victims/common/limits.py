@@ -75,6 +75,10 @@ def are_plausible(*tables: Any) -> bool:
     return all(bool((np.abs(table) <= LARGEST).all()) for table in map(np.asarray, tables))
 
 
+class Implausible(InputError):
+    """A number is not finite, or beyond ``LARGEST``."""
+
+
 def diverged(name: str, round_: int, rates: str) -> InputError:
     """Make the error of a training whose factors are not plausible.
 
@@ -91,8 +95,8 @@ def diverged(name: str, round_: int, rates: str) -> InputError:
     InputError
     """
     return InputError(
-        f"{name} diverged in round {round_}: factors must stay finite, and at most {LARGEST:g} in size; "
-        f"record earlier rounds, or lower {rates} or the noise that a defense adds"
+        f"{name} diverged in round {round_}: factors and rows must stay finite, and at most {LARGEST:g} in "
+        f"size; record earlier rounds, or lower {rates} or the noise that a defense adds"
     )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from victims.common.errors import InputError
-from victims.common.limits import LARGEST, scanned
+from victims.common.limits import LARGEST, Implausible, scanned
 from victims.transcript.kinds import IMPLICIT_NAME, OF_FACTORS, RECORDED
 
 INT32_MAX = 2**31 - 1
@@ -228,8 +228,8 @@ def rows_of_numbers(
     if bad is not None:
         row = bad if seen is array or hidden is None else int(np.flatnonzero(~hidden)[bad])
         if not np.isfinite(array[row]).all():
-            raise InputError(f"{name} must be finite, got {array[row]} in row {row}")
-        raise InputError(
+            raise Implausible(f"{name} must be finite, got {array[row]} in row {row}")
+        raise Implausible(
             f"{name} must be at most {LARGEST:g} in size, got {np.abs(array[row]).max():g} in row {row}; "
             "record before the training diverges"
         )

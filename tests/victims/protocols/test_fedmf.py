@@ -158,6 +158,13 @@ def test_divergence_under_noise_is_told_before_numbers_are_infinite(ratings, tmp
         record(small(), ratings, tmp_path / "t", rounds=[4, 5, 9], defenses=make_defenses("laplace:scale=2"))
 
 
+@pytest.mark.parametrize("rounds", [[2], [3], [4], [5]])
+def test_divergence_is_told_in_whatever_round_is_recorded(ratings, tmp_path, rounds):
+    """Rows are too large a round before factors are."""
+    with pytest.raises(InputError, match=r"fedmf diverged in round \d: .*record earlier rounds, or lower"):
+        record(small(), ratings, tmp_path / "t", rounds=rounds, defenses=make_defenses("laplace:scale=1e9"))
+
+
 class TestStopping:
     """Section 3.1: the training stops when gradients are smaller than epsilon."""
 
