@@ -13,7 +13,7 @@ from typing import TypeVar
 from victims.common.errors import InputError
 from victims.data.ratings import Ratings
 from victims.data.synthetic import Synthetic, generate
-from victims.defense_rules import only_one, refuse_in_turn, refuse_on_the_way
+from victims.defense_rules import only_one, refuse_beside_biases, refuse_in_turn, refuse_on_the_way
 from victims.protocols.base import Choosy, Defense, Network, OneServer, Shape, Star, Victim
 
 T = TypeVar("T")
@@ -55,6 +55,7 @@ def _refuse_by_network(victim: Victim, defenses: Sequence[Defense]) -> None:
         shares_scale = network.edges is not None and (
             _asked(partial(defense.noise_scale, few, factors, 0, 0)) is not None
         )
+        refuse_beside_biases(victim, defense, encrypts=encrypts)
         refuse_on_the_way(network, defenses, position, encrypts=encrypts, shares_scale=shares_scale)
 
 

@@ -12,6 +12,7 @@ from victims.protocols.base import (
     Sample,
     Victim,
 )
+from victims.protocols.switches import Switches
 
 
 def refuse_in_turn(victim: Victim, defense: Defense) -> None:
@@ -31,6 +32,28 @@ def refuse_in_turn(victim: Victim, defense: Defense) -> None:
         raise InputError(
             f"{defense.name} cannot be applied where the server steps at every upload: what is done to "
             "a row must not depend on the row; use order=batch"
+        )
+
+
+def refuse_beside_biases(victim: Victim, defense: Defense, *, encrypts: bool) -> None:
+    """Refuse what protects rows alone where clients send what changes an item's bias beside them.
+
+    Parameters
+    ----------
+    victim : Victim
+    defense : Defense
+    encrypts : bool
+        Whether it seals rows.
+
+    Raises
+    ------
+    InputError
+        Naming the defense.
+    """
+    if isinstance(victim, Switches) and victim.biases is not None and (encrypts or defense.changes_uploads):
+        raise InputError(
+            f"{defense.name} must have no biases beside the rows that it protects, for clients send their "
+            f"errors for them in the clear; got biases={victim.biases}; use biases=none"
         )
 
 

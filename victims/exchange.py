@@ -31,7 +31,7 @@ class SentBatch:
         In place of the gradients; None for rows that stay in the clear.
     exponent : (n_rows,) int32, optional
         What an encoding publishes beside a row.
-    sequence, reference : (n_rows,) int32, (n_rows, factors) float64, optional
+    sequence, reference, bias : (n_rows,) int32, (n_rows, factors) float64, (n_rows,) float64, optional
         As of ``Rows``.
     receiver : int or None, optional
         The server, if nothing is said; None where the edges of the network say who.
@@ -45,6 +45,7 @@ class SentBatch:
     exponent: Int[np.ndarray, " rows"] | None = None
     sequence: Int[np.ndarray, " rows"] | None = None
     reference: Float[np.ndarray, "rows factors"] | None = None
+    bias: Float[np.ndarray, " rows"] | None = None
     receiver: int | None = SERVER
 
 

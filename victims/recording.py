@@ -19,10 +19,12 @@ from victims.common.limits import Implausible, diverged
 from victims.data.ratings import Ratings
 from victims.exchange import Exchange, decrypts_sums, exchange_of
 from victims.protocols.base import Cipher, Defense, Victim
+from victims.protocols.network import SERVER
 from victims.protocols.row_sums import Sums
 from victims.recorded_graphs import GraphsWritten
 from victims.training import Run, start
 from victims.transcript.beside import factors_path
+from victims.transcript.kinds import ITEM_BIAS
 from victims.transcript.manifest import Manifest
 from victims.transcript.spool import Spool
 from victims.transcript.view import ATTRIBUTE, ITEM
@@ -161,6 +163,10 @@ def write_exchange(writer: TranscriptWriter, exchange: Exchange) -> None:
             sequence=batch.sequence,
             reference=batch.reference,
         )
+        if batch.bias is not None:
+            sent = batch.kind == ITEM
+            columns = (column[sent] for column in (batch.index, batch.bias))
+            writer.set_up(exchange.round, ITEM_BIAS, batch.sender[sent], SERVER, *columns)
 
 
 def truth_columns(

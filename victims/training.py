@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float
 
 from victims.data.ratings import Ratings
-from victims.defense_rules import refuse_in_turn, refuse_on_the_way, sampled
+from victims.defense_rules import refuse_beside_biases, refuse_in_turn, refuse_on_the_way, sampled
 from victims.protocols.base import (
     Cipher,
     Defense,
@@ -146,6 +146,7 @@ def start(victim: Victim, ratings: Ratings, defenses: Sequence[Defense], seed: i
     factors = victim.broadcast(state)[0].shape[1]
     for position, defense in enumerate(defenses):
         cipher = defense.cipher(ratings.n_users, factors, seed)
+        refuse_beside_biases(victim, defense, encrypts=cipher is not None)
         shares_scale = network.edges is not None and (
             defense.noise_scale(ratings, factors, 0, seed) is not None
         )

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from audit.cli.output import Output
 
 if TYPE_CHECKING:
-    from audit.requests.accounts import Stated
+    from audit.epsilon.accounts import Stated
 
 
 def show_accounts(output: Output, stated: Sequence[Stated]) -> None:
-    """Print the accounts of all defenses, then what they do not hide; a defense without an account is named.
+    """Print the accounts of all defenses, what they claim and do not hide; one without an account is named.
 
     Parameters
     ----------
@@ -24,7 +24,7 @@ def show_accounts(output: Output, stated: Sequence[Stated]) -> None:
     """
     from reports.accounts import account_table
 
-    not_hidden: dict[str, None] = {}
+    beside: dict[str, None] = {}  # what stands below all tables, once
     for defense, accounts in stated:
         if not accounts:
             output.show(f"{defense} states no privacy account")
@@ -33,9 +33,12 @@ def show_accounts(output: Output, stated: Sequence[Stated]) -> None:
                 output.show(account_table([asdict(line) for line in account.lines], account.title))
             else:
                 output.show(f"{account.title}: {account.unproved}")
-            not_hidden |= dict.fromkeys(account.not_hidden)
-    for sentence in not_hidden:
-        output.show(f"not hidden: {sentence}")
+            beside |= dict.fromkeys(account.claims)
+    for _, accounts in stated:
+        for account in accounts:
+            beside |= dict.fromkeys(f"not hidden: {sentence}" for sentence in account.not_hidden)
+    for sentence in beside:
+        output.show(sentence)
 
 
 def accounts_as_json(stated: Sequence[Stated]) -> list[dict[str, Any]]:

@@ -51,9 +51,9 @@ def record(
     as_json: JsonOption = False,
 ) -> None:
     """Run one victim and keep its transcript; truth and factors (and the clients' key) go beside it."""
+    from audit.epsilon.accounts import accounts_of
     from audit.factories import make_victim, scenarios_of
     from audit.option_texts import parse_options
-    from audit.requests.accounts import accounts_of
     from audit.requests.components import defenses_of
     from audit.requests.recording import RecordRequest
     from audit.requests.recording import record as answer
@@ -77,11 +77,10 @@ def record(
     output.show(f"transcript {out}, truth {truth_path(out)}")
     accounts = accounts_of(
         victim,
-        request.victim,
+        [request.victim],
         request.defenses,
         ratings,
-        weightings=[scenario["weighting"]],
-        rounds=request.rounds,
+        n_rounds=max(request.rounds) + 1,
         seed=seed,
     )
     show_accounts(output, accounts)

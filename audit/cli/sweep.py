@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import product
 from pathlib import Path
 from typing import Annotated
 
@@ -84,9 +85,9 @@ def sweep(
     as_json: JsonOption = False,
 ) -> None:
     """Accuracy against noise scale and rounds watched: rows, figures, and how strong the attack is."""
+    from audit.epsilon.accounts import accounts_of
     from audit.experiments.sweep import INSTEAD, Sweep, run, settled
     from audit.option_texts import parse_options
-    from audit.requests.accounts import accounts_of
     from audit.requests.components import defenses_of
     from reports.published_noise import published_figures
     from reports.sweep import sweep_table
@@ -122,12 +123,12 @@ def sweep(
     output.show(sweep_table(rows, title, chosen[0]))
     accounts = accounts_of(
         victim,
-        plan.victim_of(plan.updates[0], plan.weightings[0]),
+        [plan.victim_of(*scenario) for scenario in product(plan.updates, plan.weightings)],
         defenses_of([f"laplace:scale={scale}" for scale in [max(plan.scales)] if scale]),
         ratings,
-        weightings=plan.weightings,
-        rounds=range(first, first + max(plan.rounds)),
+        n_rounds=first + max(plan.rounds),
         seed=seed,
+        on_received=False,
     )
     show_accounts(output, accounts)
     figures = sweep_figures(rows, out, chosen[0], *chosen[1:], INSTEAD)

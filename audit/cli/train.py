@@ -72,11 +72,11 @@ def train(
     as_json: JsonOption = False,
 ) -> None:
     """Train a victim, with a server or without, unrecorded; show how well it predicts held-out ratings."""
+    from audit.epsilon.accounts import accounts_of
     from audit.experiments.plan_rules import SEED
     from audit.experiments.tuning import Search
     from audit.factories import make_victim, scenarios_of
     from audit.option_texts import parse_options
-    from audit.requests.accounts import accounts_of
     from audit.requests.components import defenses_of
     from reports.learning import learning_table
     from victims.common.validation import require
@@ -116,11 +116,10 @@ def train(
         output.show(f"stopped after {learned.rounds[-1]} rounds, by stop_gradient")
     accounts = accounts_of(
         victim,
-        model,
+        [model],
         defenses,
-        ratings,
-        weightings=[scenario["weighting"]],
-        rounds=range(learned.rounds[-1]),
+        kept,
+        n_rounds=learned.rounds[-1],
         seed=seed,
     )
     show_accounts(output, accounts)

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
+from audit.epsilon.accounts import accounts_of
 from audit.epsilon.canaries import Worlds, plant, score_exact, score_final, score_noisy, worlds
 from audit.epsilon.claim_cells import BOUND, NO_NOISE, Claim, recorded, trained
 from audit.epsilon.lower_bounds import Bound, from_one_run, from_repetitions
@@ -20,7 +21,7 @@ from audit.experiments.private_mf import VICTIM
 from audit.experiments.results import Row, make_row
 from audit.factories import make_defenses, make_victim
 from defenses.accounting.promises import Promising
-from defenses.accounting.shared_noise import accounts
+from defenses.accounting.shared_noise import epsilon_given_h
 from victims.data.ratings import Ratings
 from victims.transcript.view import View
 
@@ -184,17 +185,20 @@ def _refuted(bound: float, claim: float) -> str:
 
 
 def _account(task: Claim, view: str, claim: float, ratings: Ratings) -> str:
-    """What is proved for that view, in words."""
+    """What is proved for that view, in words: of the recommender, who knows h."""
     if task.noise == NO_NOISE:
         return "no noise"
-    share = claim / task.plan.epochs if task.noise == "composed" else claim
-    raters = int(np.median(np.bincount(ratings.items, minlength=ratings.n_items)[ratings.items]))
-    lines = accounts(share, task.noise, raters, task.plan.rounds)
-    wanted = {"final V": "final V", "all rounds": "all rounds"}.get(view, "(the recommender)")
-    line = next(line for line in lines if wanted in line.what)
-    if np.isnan(line.epsilon):
-        return f"nothing proved: {line.why}"
-    if np.isinf(line.at_delta):
+    rounds = 1 if view == "first round" else task.plan.rounds
+    defenses, victim = make_defenses(task.defense), make_victim(VICTIM, task.plan.victim)
+    told = accounts_of(VICTIM, [victim], defenses, ratings, n_rounds=rounds, seed=task.plan.seed)
+    (account,) = next(one.accounts for one in told if one.accounts)
+    if account.unproved or view == "final V":
+        return account.unproved or "nothing is proved: the proof needs V stationary and U unchanged"
+    line = account.lines[-1]
+    if not np.isfinite(line.at_delta):
         return f"none: {line.why}"
-    size = f"{line.at_delta:,.0f}" if line.at_delta >= 100 else f"{line.at_delta:.2g}"
+    share = claim / task.plan.epochs if task.noise == "composed" else claim
+    raters = int(np.bincount(ratings.items, minlength=ratings.n_items).max())
+    least = epsilon_given_h(share, raters, line.delta)
+    size = f"{least:,.0f}" if least >= 100 else f"{least:.2g}"
     return f"delta = 0: none; delta = {line.delta:g}: {size} ({raters} raters)"

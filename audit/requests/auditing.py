@@ -5,16 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
+from audit.epsilon.accounts import Stated, accounts_of
 from audit.experiments import campaign
 from audit.experiments.cluster import Cluster
 from audit.experiments.grid import Report, silent
 from audit.experiments.results import Row
 from audit.factories import make_defenses
 from audit.registry import entry
-from audit.requests.accounts import Stated, accounts_of
 from victims.common.errors import InputError
 from victims.common.files import refuse_unwritable
 from victims.data.ratings import Ratings
@@ -189,21 +190,18 @@ def audit(
     rows = campaign.run(
         plan, ratings, request.out, keep_transcripts=request.keep_transcripts, jobs=jobs, report=report
     )
-    victim = plan.victim_of(request.updates[0], request.weightings[0])
-    manifest = manifest_of(victim, ratings, list(request.rounds))
+    manifest = manifest_of(
+        plan.victim_of(request.updates[0], request.weightings[0]), ratings, list(request.rounds)
+    )
     zeros = manifest.upload.zeros_if_unrated or manifest.senders_hidden
     chosen = [defense for text in request.defenses for defense in make_defenses(text)]
     lists_open = not zeros and not any(defense.name == SAMPLING for defense in chosen)
+    victims = [plan.victim_of(*scenario) for scenario in product(request.updates, request.weightings)]
+    n_rounds = max(request.rounds) + 1
     accounts = accounts_of(
-        request.victim,
-        victim,
-        chosen,
-        ratings,
-        weightings=request.weightings,
-        rounds=request.rounds,
-        seed=request.seed,
-        adversary=request.adversary,
-    )
+        request.victim, victims, chosen, ratings,
+        n_rounds=n_rounds, seed=request.seed, adversary=request.adversary,
+    )  # fmt: skip
     serverless = entry("victims", request.victim).serverless
     hint = NO_SERVER if serverless and request.adversary == "server" else ""
     return AuditResponse(request, ratings, rows, accounts, lists_open, hint, time.perf_counter() - start)

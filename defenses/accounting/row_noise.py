@@ -1,17 +1,20 @@
-"""The differential privacy that noise on clipped rows gives: of one row, and of one client.
+"""The differential privacy that noise on clipped rows gives: of one rating, and of one client.
 
-Two recordings are neighbours if they differ in the values of one client's ratings and attributes. The set
-of rated items is not protected: in observed-only it is in the clear, in include-unrated all items are
-uploaded either way. A row that is clipped to norm C moves by at most 2 C in that norm. One rating enters
-its own row and, through p_i, every other row of its client; the bound of one rating is therefore that of
-the client, except where p_i does not depend on it yet (the first round of sgd), where one row moves. m rows
-in T rounds compose m T times.
+Two recordings are neighbours if they differ in the values of one rating, or of all ratings and attributes of
+one client. The set of rated items is not protected: in observed-only it is in the clear, in include-unrated
+all items are uploaded either way. A row that is clipped to norm C moves by at most 2 C in that norm,
+whatever the client did before it sent it, and all that a server or a neighbour makes of noisy rows is
+post-processing. So all m rows of a client in all T rounds compose m T times. One rating moves all of these
+rows through p_i, but for round 0 where p_i is the start factor: one row there, and m in each later round.
+
+T counts every round that ran: the broadcast of a round depends on the uploads of all rounds before it,
+recorded or not.
 
 Where rows go along a graph, noise that is drawn once for a row is the same at all receivers, and whatever
 they put together or pass on is made of the same m T rows. Noise that is drawn anew for every message gives c
 receivers of a row c draws, whose mean has 1/sqrt(c) of the noise: c m T rows. Their own copies are all that
 they see in one round; later rows of others depend on the copies that those got, so that beyond it the count
-of all receivers alone bounds a view of other clients' rows, too.
+of all receivers alone bounds a view.
 
 Laplace noise of scale b, rows clipped in L1: a row is 2 C / b - private (Dwork, McSherry, Nissim, Smith 2006,
 Proposition 1), m T of them by the plain sum, and by the privacy loss distribution (dp-accounting; Sommer,
@@ -30,27 +33,24 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Int
 
+from defenses.accounting.proofs import ROWS, one_row_at_first
 from defenses.accounting.ranges import usable, usable_or_0
 from victims.common.validation import at_least, or_none, require, strictly_between
-from victims.data.ratings import Ratings
 from victims.protocols.account import DELTA, Account, Line, Listeners, Setting
 
-NOT_HIDDEN = {
-    "observed-only": (
-        "which items a client rated: the uploads name them",
-        "what repeats: the noise is fresh in every round, the ratings stay, so T rounds average it",
-        "the direction that all rows of a client share: many rows tell it",
-    ),
-    "include-unrated": (
-        "what repeats: the noise is fresh in every round, the ratings stay, so T rounds average it",
-        "the direction that all rows of a client share: one row per item tells it",
-    ),
-}
-PASSED_ON = (
-    "what others pass on: beyond the first round their rows depend on the messages that they got, and the "
-    "lines of all receivers alone bound a view that has such rows"
+NAMED = "which items a client rated: the uploads name them"
+REPEATED = (
+    "what repeats: the noise is fresh in every round, the ratings stay, so T rounds average it",
+    "the direction that all rows of a client share: many rows tell it",
+)
+NEIGHBOURS = (
+    "neighbours: recordings that differ in the values of one rating, or of all ratings and attributes of one "
+    "client; which items it rated is the same in both"
+)
+NOT_CLAIMED = (
+    "not claimed: user-level privacy (whether a client takes part, or which items it rated), nor central "
+    "privacy (more for those who see sums alone); a sum or a sample of clients amplifies nothing here"
 )
 CELLS = 2_000_000  # of the discretised privacy loss
 LARGE, SMALL = 1e3, 1e-6  # epsilon of one Laplace mechanism, and of all together
@@ -183,70 +183,58 @@ def _composed(single: float, count: int, delta: float) -> float:
 
 def of_rows(
     name: str,
-    ratings: Ratings,
     setting: Setting,
     spent: Callable[[int, int], Spent],
     how: str,
-    *,
-    per_message: bool = False,
 ) -> Account:
-    """The account of noise on clipped rows, for one row and for the median and the largest client.
+    """The account of noise on clipped rows: of one rating, the median client and the largest one.
 
     Parameters
     ----------
     name : str
         The defense.
-    ratings : Ratings
-        Those that clients train on.
     setting : Setting
     spent : callable
         From rows in each round and rounds to what they give away; infinite where nothing bounds it.
     how : str
         How epsilon at delta is composed.
-    per_message : bool
-        Whether every message has noise of its own: lines are then for each of ``setting.listeners``.
 
     Returns
     -------
     Account
-        Without lines, and with the reason, where no epsilon is finite.
+        Without lines, and with the reason, where nothing is proved or no epsilon is finite.
     """
-    not_hidden = NOT_HIDDEN[setting.weighting]
-    if not np.isfinite(spent(1, 1).composed):
-        why = "there is no finite epsilon: rows have no bound without clipping and noise (clip=C, scale=b)"
-        return Account(f"Privacy account of {name}", unproved=why, not_hidden=not_hidden)
-    views = setting.listeners if per_message else ()
-    if views and setting.n_rounds > 1:
-        not_hidden = (*not_hidden, PASSED_ON)
-    rows = _rows_of_clients(ratings, setting)
+    title = f"Privacy account of {name}, {setting.text}"
+    not_hidden = (NAMED, *REPEATED) if setting.weighting == "observed-only" else REPEATED
+    why = ROWS.gap(setting)
+    if not why and not np.isfinite(spent(1, 1).composed):
+        why = "rows have no bound without clipping and noise (clip=C, scale=b), and so no finite epsilon"
+    if why:
+        return Account(title, unproved=f"nothing is proved: {why}", not_hidden=not_hidden)
     lines = []
-    for view in views or (None,):
+    # beyond the first round others pass on what they got, so that the last view alone, of all, has a bound
+    views = setting.listeners[-1 if setting.n_rounds > 1 else 0 :]
+    for view in views if setting.fresh_messages and views else (None,):
         unit = "rows" if view is None else "messages"
-        for what, count in _counted(rows, view).items():
-            for length in dict.fromkeys((1, setting.n_rounds)):
-                given_away = spent(max(count, 1), length)
-                why = f"{unit} a round: {count:,}, rounds: {length}; {how}"
-                lines.append(Line(what, given_away.pure, given_away.composed, given_away.delta, why))
-    title = f"Privacy account of {name}, {setting.weighting}"
-    return Account(title, tuple(lines), not_hidden=not_hidden)
+        for what, count in _counted(setting, view).items():
+            given_away = spent(max(count, 1), 1)
+            why = f"{count:,} {unit} in {setting.n_rounds:,} rounds from round 0 on; {how}"
+            lines.append(Line(what, given_away.pure, given_away.composed, given_away.delta, why))
+    view_text = (
+        f"view: every message and broadcast of all rounds that ran ({setting.n_rounds:,} from round 0 on), "
+        "whatever was recorded"
+    )
+    return Account(title, tuple(lines), claims=(NEIGHBOURS, view_text, NOT_CLAIMED), not_hidden=not_hidden)
 
 
-def _rows_of_clients(ratings: Ratings, setting: Setting) -> Int[np.ndarray, " users"]:
-    if setting.rows is not None:
-        return setting.rows
-    rated = np.full(ratings.n_users, ratings.n_items)
-    if setting.weighting == "observed-only":
-        rated = np.diff(ratings.indptr)
-    return rated + ratings.n_attributes
-
-
-def _counted(rows: Int[np.ndarray, " users"], view: Listeners | None) -> dict[str, int]:
-    """What is protected, and how many draws of noise are about it in a round."""
+def _counted(setting: Setting, view: Listeners | None) -> dict[str, int]:
+    """What is protected, and how many draws of noise in all rounds are about it."""
+    rows, later = setting.rows, setting.n_rounds - 1
     copies = np.ones_like(rows) if view is None else view.copies
-    sends = copies > 0
-    draws, seen = (rows * copies)[sends], "" if view is None else f"; {view.who}"
-    return {
-        f"one row, nothing else of the client moving{seen}": int(copies.max()),
-        f"one rating or one client, median client{seen}": int(np.median(draws)),
-        f"one rating or one client, largest client{seen}": int(draws.max()),
-    }
+    sends, seen = copies > 0, "" if view is None else f"; {view.who}"
+    of_client = (rows * copies * setting.n_rounds)[sends]
+    at_first = np.minimum(rows, 1) if one_row_at_first(setting) else rows
+    of_rating = ((at_first + rows * later) * copies)[sends]
+    counted = {"one rating": of_rating.max(), "one client, median": np.median(of_client)}
+    counted["one client, largest"] = of_client.max()
+    return {f"{what}{seen}": int(count) for what, count in counted.items()}

@@ -14,11 +14,12 @@ rating:
   x), x ~ Exp(1) (x = K min_k h_k), whatever the direction; the delta of a Gaussian mechanism (Balle, Wang
   2018, arXiv:1805.06530, Theorem 8), averaged over x, bounds that of the view.
 
-Beyond the first round u_p depends on the rating, and all of client p's uploads differ between the worlds: the
-shift of 2 w Delta no longer bounds anything, and nothing is proved for ``fresh`` and ``composed``. With
-``once`` the difference of two rounds has no noise: epsilon is infinite. The final V is what the theorem
-claims eps for; its proof has V stationary and U the same in both worlds, and training for a fixed number of
-epochs has neither.
+That is all that is proved, and of a training whose only round is round 0 (``defenses.accounting.proofs``).
+Beyond it u_p depends on the rating, and all of client p's uploads differ between the worlds: the shift of 2 w
+Delta no longer bounds anything. With ``once`` the difference of two rounds has no noise: epsilon is infinite.
+The final V is what the theorem claims eps for; its proof has V stationary and U the same in both worlds, and
+training for a fixed number of epochs has neither. A client that does not upload keeps its share of the noise,
+so that a sum without it has less than is counted.
 """
 
 from __future__ import annotations
@@ -26,32 +27,30 @@ from __future__ import annotations
 import numpy as np
 from scipy import integrate, optimize, stats
 
-from victims.common.validation import above, at_least, one_of, require, strictly_between
+from victims.common.validation import above, at_least, require, strictly_between
 from victims.protocols.account import DELTA, Line
 
 MOST = 1e9  # epsilon that counts as none
 NODES = 4000  # of the integral over x
+CANCELS = Line("uploads", float("inf"), float("inf"), DELTA, "the difference of two rounds has no noise")
 
 
-def accounts(budget: float, noise: str, raters: int, rounds: int, delta: float = DELTA) -> list[Line]:
-    """The account of one rating under one reading of the noise, view by view.
+def first_round(budget: float, raters: int, delta: float = DELTA) -> list[Line]:
+    """The account of one rating, view by view, where round 0 is the only one.
 
     Parameters
     ----------
     budget : float
         w t of one draw, > 0; with ``composed`` that of one epoch.
-    noise : "once", "fresh" or "composed"
     raters : int
         n, >= 1.
-    rounds : int
-        >= 1.
     delta : float
         Between 0 and 1.
 
     Returns
     -------
     list of Line
-        Four about the first round, one about all rounds, one about the final V.
+        The last one is of the recommender.
 
     Raises
     ------
@@ -59,47 +58,18 @@ def accounts(budget: float, noise: str, raters: int, rounds: int, delta: float =
         If a number is out of range.
     """
     require("the account", "budget", budget, above(0))
-    require("the account", "noise", noise, one_of("once", "fresh", "composed"))
     require("the account", "raters", raters, at_least(1))
-    require("the account", "rounds", rounds, at_least(1))
     require("the account", "delta", delta, strictly_between(0, 1))
-    nothing, infinite = float("nan"), float("inf")
-    one = "first round"
-    lines = [
-        Line(f"{one}: the item's sum, h unknown", budget, budget, delta, "Theorem 2's count"),
-        Line(
-            f"{one}: the client's upload, h unknown",
-            budget * np.sqrt(raters),
-            budget * np.sqrt(raters),
-            delta,
-            "a share has 1/sqrt(n) of the noise",
-        ),
-        Line(
-            f"{one}: the item's sum, h known",
-            infinite,
-            epsilon_given_h(budget, 1, delta),
-            delta,
-            "normal noise given h",
-        ),
-        Line(
-            f"{one}: the client's upload, h known (the recommender)",
-            infinite,
-            epsilon_given_h(budget, raters, delta),
-            delta,
-            "normal noise given h, 1/sqrt(n) of it",
-        ),
-    ]
-    if noise == "once":
-        every = Line("all rounds: uploads", infinite, infinite, delta, "differences of rounds have no noise")
-    else:
-        why = "u_p depends on the rating after the first round: no bound of the shift is proved"
-        every = Line("all rounds: uploads", nothing, nothing, delta, why)
-    if rounds == 1:
-        every = Line("all rounds: uploads", lines[3].epsilon, lines[3].at_delta, delta, lines[3].why)
-    final = Line(
-        "final V", nothing, nothing, delta, "the proof needs V stationary and U unchanged; neither holds"
-    )
-    return [*lines, every, final]
+    shared, infinite = budget * np.sqrt(raters), float("inf")
+    known = "normal noise given h"
+    share = "a share has 1/sqrt(n) of the noise"
+    return [
+        Line("the item's sum, h unknown", budget, budget, delta, "Theorem 2's count"),
+        Line("the client's upload, h unknown", shared, shared, delta, share),
+        Line("the item's sum, h known", infinite, epsilon_given_h(budget, 1, delta), delta, known),
+        Line("the client's upload, h known (the recommender)", infinite,
+             epsilon_given_h(budget, raters, delta), delta, f"{known}, 1/sqrt(n) of it"),
+    ]  # fmt: skip
 
 
 def delta_given_h(epsilon: float, budget: float, raters: int) -> float:

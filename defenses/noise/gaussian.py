@@ -96,10 +96,10 @@ class Gaussian(Unchanged):
         return replace(rows, gradient=gradient)
 
     def account(self, ratings: Ratings, setting: Setting) -> Account:
-        """Of one row and of clients: the Gaussian mechanism at distance 2 C."""
+        """Of one rating and of clients: the Gaussian mechanism at distance 2 C."""
         spent = partial(of_gaussian, self.scale, self.clip, delta=self.delta)
         how = "at delta the Gaussian mechanism at distance 2 C sqrt(all rows), exact"
-        return of_rows(self.name, ratings, setting, spent, how, per_message=self.per_message)
+        return of_rows(self.name, setting, spent, how)
 
     def public(self) -> dict[str, Any]:
         """What the manifest tells about this defense."""

@@ -91,10 +91,10 @@ class Laplace(Unchanged):
         return replace(rows, gradient=gradient)
 
     def account(self, ratings: Ratings, setting: Setting) -> Account:
-        """Of one row and of clients: Laplace mechanisms at distance 2 C."""
+        """Of one rating and of clients: Laplace mechanisms at distance 2 C."""
         spent = partial(of_laplace, self.scale, self.clip)
         how = "by the plain sum, at delta by the privacy loss distribution"
-        return of_rows(self.name, ratings, setting, spent, how, per_message=self.per_message)
+        return of_rows(self.name, setting, spent, how)
 
     def public(self) -> dict[str, Any]:
         """What the manifest tells about this defense."""

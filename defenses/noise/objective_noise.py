@@ -32,8 +32,10 @@ import numpy as np
 from jaxtyping import Float
 
 from defenses.accounting.budgets import Specification, Weights, budgets, draw
+from defenses.accounting.proofs import ONE_RATING
 from defenses.accounting.ranges import LEAST
-from defenses.accounting.shared_noise import accounts
+from defenses.accounting.row_noise import NAMED
+from defenses.accounting.shared_noise import CANCELS, first_round
 from defenses.noise.client_noise import by_client, standard_normal
 from victims.common.errors import InputError
 from victims.common.seeds import Purpose, generator
@@ -42,6 +44,10 @@ from victims.data.ratings import Ratings
 from victims.protocols.account import Account, Setting
 from victims.protocols.base import Attacker, Rows, Unchanged
 
+ONE_VALUE = (
+    "neighbours: recordings that differ in the value of one rating; view: round 0, the only one that ran; "
+    "not claimed: anything of a client's ratings together, of which items it rated, or of later rounds"
+)
 NOISES = ("once", "fresh", "composed")  # when noise is drawn: see ``ObjectiveNoise``
 
 
@@ -158,22 +164,19 @@ class ObjectiveNoise(Specification, Unchanged):
         return replace(rows, gradient=rows.gradient + scale[rows.index] * share)
 
     def account(self, ratings: Ratings, setting: Setting) -> Account:
-        """View by view, for an item with the median rating's number of raters.
-
-        Its proofs need clients whose factors are bounded; a bound other than 1 scales what a rating changes.
-        """
-        if setting.factor_bound is None:
-            why = f"nothing is proved, for factors of {setting.victim}'s clients have no bound"
-            return Account(f"Privacy account of {self.name}", unproved=why)
-        if self.mixing == "draw":
-            why = "nothing is proved, for items share h, which whoever sees several of them can estimate"
-            return Account(f"Privacy account of {self.name}", unproved=why)
-        raters = int(np.median(np.bincount(ratings.items, minlength=ratings.n_items)[ratings.items]))
+        """View by view, for an item with as many raters as any: more of them have smaller shares."""
+        raters = int(np.bincount(ratings.items, minlength=ratings.n_items).max())
         threshold = self.threshold(ratings, setting.seed)
-        lines = accounts(threshold * setting.factor_bound, self.noise, raters, setting.n_rounds)
-        title = f"Noise for budget {threshold:.3g}, drawn {self.noise}: what is proved, {raters} raters"
-        hidden = "which items a client rated: the uploads name them"
-        return Account(title, tuple(lines), not_hidden=(hidden,))
+        title = f"Privacy account of {self.name}, {setting.text}: {self.noise}, budget {threshold:.3g}"
+        if self.noise == "once" and setting.n_rounds > 1 and setting.on_received:
+            return Account(title, (CANCELS,), not_hidden=(NAMED,))
+        why = ONE_RATING.gap(setting)
+        if self.mixing == "draw":
+            why = why or "items share h, which whoever sees several of them can estimate"
+        if why:
+            return Account(title, unproved=f"nothing is proved: {why}", not_hidden=(NAMED,))
+        lines = tuple(first_round(threshold, raters))
+        return Account(title, lines, claims=(f"{ONE_VALUE}; {raters:,} raters",), not_hidden=(NAMED,))
 
     def public(self) -> dict[str, Any]:
         """What the recommender knows beside h: when noise is drawn, and for which budget."""

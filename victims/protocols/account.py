@@ -1,13 +1,15 @@
 """What a defense proves of itself: its privacy account, stated by the defense and printed as it is.
 
-No number is called epsilon without saying of what: every line names what it protects, or in which view, and
-how the number was composed. A defense that proves nothing says why; one that says nothing has no account.
+A proof covers settings, and an account has numbers where the setting that ran is one of them
+(``defenses.accounting.proofs``); of any other nothing is proved, and it says why. No number is called epsilon
+without saying of what: which recordings are neighbours, who sees what, and how the number was composed.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Int
@@ -35,35 +37,55 @@ class Listeners(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """What is public of a recording that an account is about.
+    """What ran, as far as proofs ask.
 
     Attributes
     ----------
     victim : str
-        Name of the protocol.
-    weighting : "observed-only" or "include-unrated"
-        Which rows clients upload.
+        Name of the protocol in the registry.
+    options : mapping
+        All options of the victim, by name.
+    changed : tuple of str
+        Those of them that do not have their default.
     n_rounds : int
-        Rounds of uploads, >= 1.
-    factor_bound : float or None
-        Largest Euclidean norm of a client's factor, where the protocol has one (``Victim.factor_bound``).
+        Rounds that ran, from round 0 on, whatever was recorded of them: broadcasts depend on the uploads of
+        all rounds before. >= 1.
+    defenses : tuple of str
+        Names of all defenses, in their order.
+    on_received : bool
+        Whether receivers trained on what the defenses made of the rows, and not on the rows before.
     seed : int
         Of the recording.
-    rows : (n_users,) int, or None
-        Rows that each client sends in a round, where they go along a graph; None where they go to a server,
-        one for every rating or, in include-unrated, every item, and one for every attribute.
+    rows : (n_users,) int
+        Rows of each client in a round that its ratings or attributes enter.
     listeners : tuple of Listeners
-        Those for whom a defense that changes every message anew states lines of their own; none where a row
-        is one message. The last one is all who receive anything.
+        Those for whom a defense whose noise is drawn anew for every message states lines of their own; none
+        where a row is one message. The last one is all who receive anything.
+    fresh_messages : bool
+        Whether noise is drawn anew for every message, by this defense or because one before it does.
     """
 
     victim: str
-    weighting: str
-    n_rounds: int
-    factor_bound: float | None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    changed: tuple[str, ...] = ()
+    n_rounds: int = 1
+    defenses: tuple[str, ...] = ()
+    on_received: bool = True
     seed: int = 0
-    rows: Int[np.ndarray, " users"] | None = None
+    rows: Int[np.ndarray, " users"] = field(default_factory=lambda: np.zeros(0, int))
     listeners: tuple[Listeners, ...] = ()
+    fresh_messages: bool = False
+
+    @property
+    def weighting(self) -> str:
+        """The scenario's rows: observed-only or include-unrated."""
+        return str(self.options.get("weighting", "observed-only"))
+
+    @property
+    def text(self) -> str:
+        """The victim and its scenario, in words."""
+        scenario = [str(self.options[name]) for name in ("update", "weighting") if name in self.options]
+        return f"{self.victim} {'/'.join(scenario)}".strip()
 
 
 @dataclass(frozen=True)
@@ -101,6 +123,8 @@ class Account:
     lines : tuple of Line
     unproved : str
         Why nothing is proved, where there are no lines.
+    claims : tuple of str
+        What the numbers of the lines are about: neighbours, view, and what they do not claim.
     not_hidden : tuple of str
         What the defense does not hide, whatever its epsilon.
     """
@@ -108,6 +132,7 @@ class Account:
     title: str
     lines: tuple[Line, ...] = ()
     unproved: str = ""
+    claims: tuple[str, ...] = ()
     not_hidden: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

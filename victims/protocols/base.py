@@ -206,11 +206,6 @@ class Victim(Protocol[State]):
         """Attacks that know its clients' rule, the strongest first."""
         ...
 
-    @property
-    def factor_bound(self) -> float | None:
-        """Largest Euclidean norm that a client's factor can have; None where nothing bounds it."""
-        ...
-
     def init(self, ratings: Ratings, seed: int) -> State:
         """The state before round 0."""
         ...

@@ -179,11 +179,6 @@ class DecentralisedMF(ServerSwitches):
         passed = sum(round_ >= share * self.epochs for share in DROPS)
         return self.learning_rate / DROP**passed
 
-    @property
-    def factor_bound(self) -> float | None:
-        """Clients project their factor onto the unit ball."""
-        return 1.0
-
     def init(self, ratings: Ratings, seed: int) -> State:
         """Start factors."""
         shapes = (ratings.n_items, self.factors), (ratings.n_users, self.factors)

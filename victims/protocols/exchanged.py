@@ -27,6 +27,9 @@ class Rows:
         Place of each row among those of its client, where clients send them in the order of their steps.
     reference : (n_rows, factors) float64, or None
         The factor that each row was computed at, where that is not what was broadcast.
+    bias : (n_rows,) float64, or None
+        The change of the item's bias that is sent beside each row, in stars; None where items have none. No
+        defense is applied to it (``victims.defense_rules.refuse_beside_biases``).
     """
 
     sender: Int[np.ndarray, " rows"]
@@ -35,6 +38,7 @@ class Rows:
     gradient: Float[np.ndarray, "rows factors"]
     sequence: Int[np.ndarray, " rows"] | None = None
     reference: Float[np.ndarray, "rows factors"] | None = None
+    bias: Float[np.ndarray, " rows"] | None = None
 
 
 def pieces(users: np.ndarray, counts: np.ndarray, factors: int) -> Iterator[np.ndarray]:

@@ -165,11 +165,6 @@ class FedMF(ServerSwitches):
         """Both sides with the clients' regularization."""
         return Centralised(self.factors, self.lambda_factors)
 
-    @property
-    def factor_bound(self) -> float | None:
-        """Nothing bounds a client's factor."""
-        return None
-
     def init(self, ratings: Ratings, seed: int) -> State:
         """Start factors."""
         shapes = (ratings.n_items, self.factors), (ratings.n_users, self.factors)

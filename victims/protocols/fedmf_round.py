@@ -127,11 +127,16 @@ def with_zeros(rows: Rows, users: np.ndarray, n_items: int) -> Rows:
     slot = np.searchsorted(users, rows.sender) * n_items + rows.index
     gradient = np.zeros((users.size * n_items, rows.gradient.shape[1]))
     gradient[slot] = rows.gradient
+    bias = None
+    if rows.bias is not None:
+        bias = np.zeros(len(gradient))
+        bias[slot] = rows.bias
     return Rows(
         np.repeat(users.astype(np.int32), n_items),
         np.full(users.size * n_items, ITEM, np.int8),
         np.tile(np.arange(n_items, dtype=np.int32), users.size),
         gradient,
+        bias=bias,
     )
 
 

@@ -178,11 +178,6 @@ class FedMVMF(ServerSwitches):
         weight = self.alpha if self.weighting == "include-unrated" else 0.0
         return Centralised(self.factors, self.lambda_factors, weight)
 
-    @property
-    def factor_bound(self) -> float | None:
-        """Nothing bounds a client's factor."""
-        return None
-
     def init(self, ratings: Ratings, seed: int) -> State:
         """Draw all factors from N(0, ``init_scale``)."""
         rows = (

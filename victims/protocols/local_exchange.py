@@ -92,7 +92,8 @@ def after_round(task: Task, received: Received | None) -> Outcome:
         arrived &= piece.rows.kind == ITEM
         index = piece.rows.index[arrived]
         senders += np.bincount(index, minlength=senders.size)
-        bias += np.bincount(index, piece.bias[arrived], minlength=bias.size)
+        if piece.rows.bias is not None:
+            bias += np.bincount(index, piece.rows.bias[arrived], minlength=bias.size)
     if received is not None:
         items, attributes = received.items, received.attributes
     n_heard = float(heard.sum())

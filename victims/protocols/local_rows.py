@@ -17,11 +17,10 @@ from victims.transcript.view import ATTRIBUTE, ITEM
 
 
 class Piece(NamedTuple):
-    """Some clients: their rows, the change of its item's bias beside each row, their factors afterwards."""
+    """Some clients: their rows, and their factors afterwards."""
 
     users: Int[np.ndarray, " users"]
     rows: Rows
-    bias: Float[np.ndarray, " rows"]
     clients: Float[np.ndarray, "users K"]
 
 
@@ -85,9 +84,8 @@ def _trained(task: Task, users: np.ndarray, first: np.ndarray, count: np.ndarray
         took = group.entry[there]
         sent[took], bias[took] = rows[there[:n]], change[there[:n]]
         sent_attributes[group.place] = said
-    return Piece(
-        users, *_laid_out(task, users, start, count, own_order, index, sent, bias, sent_attributes), clients
-    )
+    laid_out = _laid_out(task, users, start, count, own_order, index, sent, bias, sent_attributes)
+    return Piece(users, laid_out, clients)
 
 
 def _with_biases(task: Task, users: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -157,7 +155,7 @@ def _laid_out(
     sent: np.ndarray,
     bias: np.ndarray,
     sent_attributes: np.ndarray,
-) -> tuple[Rows, Float[np.ndarray, " rows"]]:
+) -> Rows:
     """Rows client by client, items ascending, then attributes."""
     n_attributes = len(task.attributes)
     client = np.repeat(np.arange(users.size), count)
@@ -170,12 +168,14 @@ def _laid_out(
     numbers[of_item], numbers[of_attribute] = index, np.arange(n_attributes)
     gradient = np.empty((n_rows, sent.shape[1]))
     gradient[of_item], gradient[of_attribute] = sent, sent_attributes
-    beside = np.zeros(n_rows)
-    beside[of_item] = bias
+    beside = None
+    if task.biases is not None:
+        beside = np.zeros(n_rows)
+        beside[of_item] = bias
     sequence = None
     if task.switches.ratings_of_a_step is not None and task.switches.sends == "gradient":
         sequence = np.empty(n_rows, np.int32)
         sequence[of_item[order]] = np.arange(index.size) - np.repeat(start, count)
         sequence[of_attribute] = count[:, None] + np.arange(n_attributes)
     sender = np.repeat(users, count + n_attributes).astype(np.int32)
-    return Rows(sender, kind, numbers, gradient, sequence=sequence), beside
+    return Rows(sender, kind, numbers, gradient, sequence=sequence, bias=beside)

@@ -25,8 +25,3 @@ class NoServer:
     def folds_in(self) -> bool:
         """It knows ratings alone."""
         return False
-
-    @property
-    def factor_bound(self) -> float | None:
-        """Nothing bounds a client's factor."""
-        return None

@@ -10,6 +10,7 @@ from victims.data.ratings import Ratings
 from victims.protocols.exchanged import Attacker, Sample
 from victims.protocols.one_server import OneServer, Products
 from victims.protocols.switches import Switches, rule_of
+from victims.transcript.kinds import ITEM_BIAS, STANDARD, Kind
 from victims.transcript.manifest import Manifest, Upload
 
 READERS = (Attacker("undeclared", 2), Attacker("grid"), Attacker("spectral", 2), Attacker("rated-set", 2))
@@ -77,5 +78,13 @@ def declared(
         **(more or {}),
     )
     update = manifest.update if rule is None else None
-    changes = {"version": 2, "update": update, "upload": upload, "declared_rule": said, "scale_known": known}
+    of_biases = {} if switches.biases is None else {ITEM_BIAS: Kind(of="item", role="other", width=1)}
+    changes = {
+        "version": 2,
+        "update": update,
+        "upload": upload,
+        "declared_rule": said,
+        "scale_known": known,
+        "kinds": {**STANDARD, **of_biases},
+    }
     return manifest.model_copy(update=changes)

@@ -47,7 +47,8 @@ class Switches:
         Share of those whose upload is lost, though they stepped, in [0, 1).
     biases : "items", "both" or none
         Whether predictions have biases of the items, which are broadcast, and of the clients. What clients
-        upload about biases is each error itself, which leaves nothing to attack: it is not recorded.
+        upload about the items' biases is each error times the rate, in the clear: recordings have it as rows
+        of kind ``item-bias``, and defenses of uploads are refused.
     """
 
     order: Literal["batch", "per-rating"] = "batch"

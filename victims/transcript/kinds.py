@@ -14,6 +14,7 @@ ITEM, ATTRIBUTE = 0, 1
 OPAQUE = len(KINDS)  # the code of every kind that is not among KINDS
 IMPLICIT, IMPLICIT_SUM = 6, 8  # on their way to a file; even, for they are of items
 IMPLICIT_NAME = "item-implicit"
+ITEM_BIAS = "item-bias"  # the change of an item's bias, beside the row about the item
 RECORDED = (*KINDS, IMPLICIT_NAME)  # kinds in the dictionaries of a recorder's files
 OF_IMPLICIT = {"gradient": IMPLICIT, "sum": IMPLICIT_SUM}
 WIDEST = 65_536

@@ -403,7 +403,7 @@ class TestStretching:
         words = ["record", tmp_path / "x", "--data", SMALL, "--rounds", "0,1", "--defense", "hdpmf"]
         code, text, _ = run(*words, "--victim", "mf")
         assert code == 0
-        assert "what is proved" in text
+        assert "the difference of two rounds has no noise" in text
         assert "differences of rounds have no noise" in text
         words[1] = tmp_path / "y"
         assert (

@@ -7,15 +7,15 @@ import pytest
 from scipy import integrate, stats
 
 from audit.code_identity import code_used
+from audit.epsilon.accounts import accounts_of
 from audit.factories import expanded, make_defense, make_defenses
 from defenses.accounting.budgets import Specification, budgets, draw
-from defenses.accounting.shared_noise import accounts, delta_given_h, epsilon_given_h
+from defenses.accounting.shared_noise import delta_given_h, epsilon_given_h, first_round
 from defenses.noise.objective_noise import ObjectiveNoise
 from defenses.noise.stretching import Stretching
 from defenses.selection.personalized_sampling import PersonalizedSampling, probabilities
 from victims.common.errors import InputError
 from victims.data.synthetic import Synthetic, generate
-from victims.protocols.account import Setting
 from victims.protocols.base import Rows
 from victims.protocols.decentralised_mf import DecentralisedMF
 from victims.recording import record
@@ -163,7 +163,7 @@ class TestNoise:
         h = (told / defense.laplace_scale(many, 3, 1)) ** 2 * raters[:, None] / 2
         np.testing.assert_allclose(h, np.broadcast_to(h[0], h.shape))
         assert np.unique(h[0]).size == 3
-        account = defense.account(many, Setting("mf", "observed-only", 1, 1.0))
+        ((_, (account,)),) = accounts_of("mf", [DecentralisedMF()], [defense], many, n_rounds=1, seed=0)
         assert "share h" in account.unproved
         assert defense.public()["mixing"] == "draw"
         assert "mixing" not in ObjectiveNoise().public()
@@ -226,7 +226,7 @@ class TestAccount:
         scale, place = 2 * width / t, np.linspace(-200, 200, 100_001)
         law = stats.laplace(scale=scale)
         worst = (law.logpdf(place) - law.logpdf(place - 2 * weight * width)).max()
-        assert accounts(weight * t, "once", 50, 1)[0].epsilon == pytest.approx(worst)
+        assert first_round(weight * t, 50)[0].epsilon == pytest.approx(worst)
 
     @pytest.mark.thorough
     @pytest.mark.parametrize("raters", [1, pytest.param(9, marks=pytest.mark.thorough)])
@@ -250,23 +250,35 @@ class TestAccount:
         assert delta_given_h(found, 0.5, 20) == pytest.approx(1e-3, rel=1e-3)
         assert epsilon_given_h(1e-6, 1, 0.01) == 0
 
-    def test_nothing_is_claimed_that_is_not_covered(self):
-        for noise in ("once", "fresh", "composed"):
-            lines = {line.what: line for line in accounts(0.5, noise, 10, 12)}
-            every, final = lines["all rounds: uploads"], lines["final V"]
-            assert np.isinf(every.epsilon) if noise == "once" else np.isnan(every.epsilon)
-            assert np.isnan(final.epsilon)
-            assert np.isinf(lines["first round: the client's upload, h known (the recommender)"].epsilon)
+    @pytest.mark.parametrize("noise", ["once", "fresh", "composed"])
+    def test_nothing_is_claimed_that_is_not_covered(self, many, noise):
+        """Before: the first round's lines stood in accounts of any number of rounds."""
+        (defense,) = make_defenses(f"objective-noise:noise={noise}")
+        for n_rounds in (1, 12):
+            told = {"n_rounds": n_rounds, "seed": 0}
+            ((_, (account,)),) = accounts_of("mf", [DecentralisedMF()], [defense], many, **told)
+            if n_rounds == 1:
+                assert np.isfinite(account.lines[0].epsilon)
+                assert np.isinf(account.lines[-1].epsilon)  # the recommender
+            elif noise == "once":
+                assert [line.at_delta for line in account.lines] == [np.inf]
+            else:
+                assert "the proof is for 1 round" in account.unproved
+
+    def test_the_most_raters_count(self, many):
+        """Shares of more raters are smaller: what holds for the median item does not for the others."""
+        ((_, (account,)),) = accounts_of(
+            "mf", [DecentralisedMF()], [ObjectiveNoise()], many, n_rounds=1, seed=0
+        )
+        assert account.lines[1].epsilon == pytest.approx(np.sqrt(np.bincount(many.items).max()))
 
     @pytest.mark.parametrize(
         ("values", "message"),
-        [((0, "once", 1, 1), "budget of the account must be > 0"),
-         ((1, "often", 1, 1), "noise of the account must be once"),
-         ((1, "once", 0, 1), "raters of .* must be >= 1"), ((1, "once", 1, 0), "rounds of .* must be >= 1")],
-    )  # fmt: skip
+        [((0, 1), "budget of the account must be > 0"), ((1, 0), "raters of .* must be >= 1")],
+    )
     def test_bad_numbers(self, values, message):
         with pytest.raises(InputError, match=message):
-            accounts(float(values[0]), *values[1:])
+            first_round(float(values[0]), values[1])
 
 
 class TestGivenWeights:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from audit.epsilon.accounts import accounts_of
 from audit.factories import make_defenses
 from victims.common.errors import InputError
-from victims.protocols.account import Setting
 from victims.protocols.decentralised_mf import DecentralisedMF
 from victims.recording import record
 
@@ -33,8 +33,8 @@ BEYOND = [
 @pytest.mark.filterwarnings("error")
 def test_accounts_and_uploads_are_numbers(ratings, tmp_path, text):
     defenses = make_defenses(text)
-    (defense,) = defenses
-    for line in defense.account(ratings, Setting("mf", "observed-only", 2, 1.0)).lines:
+    ((_, (account,)),) = accounts_of("mf", [DecentralisedMF()], defenses, ratings, n_rounds=1, seed=0)
+    for line in account.lines:
         told = np.array([line.epsilon, line.at_delta])
         assert (np.isnan(told) | (told >= 0)).all()  # NaN: nothing is proved
     record(DecentralisedMF(factors=2), ratings, tmp_path / "t", rounds=[0, 1], defenses=defenses)

@@ -10,12 +10,12 @@ from scipy import integrate, optimize, stats
 
 from audit.cli.accounts import show_accounts
 from audit.cli.output import Output
+from audit.epsilon.accounts import ALL, ONE, accounts_of
 from audit.factories import make_defenses, make_victim
-from audit.requests.accounts import ALL, ONE, accounts_of
 from defenses.accounting.row_noise import of_gaussian, of_laplace
 from victims.common.errors import InputError
 from victims.data.synthetic import Synthetic, generate
-from victims.protocols.account import Account, Line, Setting
+from victims.protocols.account import Account, Line
 from victims.protocols.base import Defense, Unchanged
 from victims.recording import record
 from victims.transcript.reader import open_transcript
@@ -135,40 +135,43 @@ class TestBoth:
 
 
 class TestAccounts:
+    def account(self, ratings, victim, text, n_rounds, **options):
+        model = make_victim(victim, options)
+        told = accounts_of(victim, [model], make_defenses(text), ratings, n_rounds=n_rounds, seed=0)
+        return told[0].accounts[0]
+
     def test_rows_of_clients(self, ratings):
-        """One row, the median and the largest client, in one round and in all."""
-        (defense,) = make_defenses("gaussian:sigma=3,clip=1,delta=1e-6")
-        account = defense.account(ratings, Setting("fedmvmf", "observed-only", 5, None))
+        """In sgd one rating enters one row of round 0, and all of its client's rows of later rounds."""
+        text = "gaussian:sigma=3,clip=1,delta=1e-6"
+        account = self.account(ratings, "fedmvmf", text, 5, update="sgd")
         rows = np.diff(ratings.indptr) + ratings.n_attributes
-        expected = [
-            of_gaussian(3.0, 1.0, count, rounds, 1e-6).composed
-            for count in (1, int(np.median(rows)), int(rows.max()))
-            for rounds in (1, 5)
+        counts = 1 + 4 * int(rows.max()), int(np.median(5 * rows)), 5 * int(rows.max())
+        assert [line.at_delta for line in account.lines] == [
+            of_gaussian(3.0, 1.0, count, 1, 1e-6).composed for count in counts
         ]
-        assert [line.at_delta for line in account.lines] == expected
         assert {line.delta for line in account.lines} == {1e-6}
         assert any("name them" in sentence for sentence in account.not_hidden)
 
+    @pytest.mark.parametrize("moved", [{"update": "semi-als"}, {"local_steps": 2}, {"batch_size": 3},
+                                       {"row_factor": "after"}, {"order": "per-rating"}])  # fmt: skip
+    def test_where_a_rating_moves_all_rows_of_the_first_round(self, ratings, moved):
+        """Before: one row was counted for it, whatever the client did before it sent."""
+        options = {"update": "sgd"} | {name: str(value) for name, value in moved.items()}
+        account = self.account(ratings, "fedmvmf", "laplace:b=2,clip=1", 1, **options)
+        rows = np.diff(ratings.indptr) + ratings.n_attributes
+        assert account.lines[0].what == "one rating"
+        assert account.lines[0].epsilon == rows.max()
+
     def test_every_item_is_a_row_where_unrated_ones_are_uploaded(self, ratings):
-        (defense,) = make_defenses("laplace:b=2,clip=1")
-        account = defense.account(ratings, Setting("fedmvmf", "include-unrated", 1, None))
+        options = {"update": "sgd", "weighting": "include-unrated"}
+        account = self.account(ratings, "fedmvmf", "laplace:b=2,clip=1", 1, **options)
         every = ratings.n_items + ratings.n_attributes
         assert [line.epsilon for line in account.lines] == [1.0, every, every]
 
-    @pytest.mark.parametrize(("bound", "count"), [(1.0, 1.0), (2.0, 2.0)])
-    def test_objective_noise_needs_a_bound_of_the_factors(self, ratings, bound, count):
-        """Theorem 2 counts the budget of a rating; factors twice as long move an upload twice as far."""
-        (defense,) = make_defenses("objective-noise:epsilon=1")
-        account = defense.account(ratings, Setting("mf", "observed-only", 2, bound))
-        assert account.lines[0].epsilon == pytest.approx(count)
-        none = defense.account(ratings, Setting("fedmf", "observed-only", 2, None))
-        assert not none.lines
-        assert "factors of fedmf's clients have no bound" in none.unproved
-
-    def test_which_victims_have_a_bound(self):
-        """That of ``mf`` is tried where it is trained."""
-        bounds = {name: make_victim(name).factor_bound for name in ("mf", "fedmf", "fedmvmf")}
-        assert bounds == {"mf": 1.0, "fedmf": None, "fedmvmf": None}
+    def test_no_row_of_attributes_where_none_is_sent(self, ratings):
+        """FedMF's clients have attributes, and upload nothing about them."""
+        account = self.account(ratings, "fedmf", "laplace:b=2,clip=1", 1)
+        assert account.lines[-1].epsilon == np.diff(ratings.indptr).max()
 
     def test_lines_or_a_reason(self):
         line = Line("a row", 1.0, 1.0, 1e-5, "why")
@@ -195,11 +198,11 @@ class TestAlongAGraph:
     RATINGS = generate(Synthetic(users=20, items=200, seed=4))
     COALITION = "neighbours:1,2,5"
 
-    def lines(self, victim, per_message, adversary="", rounds=(0,), noise="laplace", **options):
+    def lines(self, victim, per_message, adversary="", n_rounds=1, noise="laplace", **options):
         (defense,) = make_defenses(f"{noise}:scale=2,clip=1,per_message={per_message}")
         model = make_victim(victim, options)
-        told = {"weightings": ["observed-only"], "rounds": rounds, "seed": 0, "adversary": adversary}
-        ((_, (account,)),) = accounts_of(victim, model, [defense], self.RATINGS, **told)
+        told = {"n_rounds": n_rounds, "seed": 0, "adversary": adversary}
+        ((_, (account,)),) = accounts_of(victim, [model], [defense], self.RATINGS, **told)
         return {line.what.removeprefix("one "): line for line in account.lines}, account
 
     @pytest.mark.parametrize("per_message", [True, False])
@@ -221,9 +224,9 @@ class TestAlongAGraph:
         options = {"anonymous": "false"} if victim == "pdmfrec" else {}
         found, _ = self.lines(victim, str(per_message).lower(), self.COALITION, **options)
         whose = f"; {self.COALITION}" if per_message else ""
-        assert found[f"rating or one client, largest client{whose}"].epsilon == max(numbers)
+        assert found[f"client, largest{whose}"].epsilon == max(numbers)
         if per_message:
-            assert found[f"rating or one client, median client{whose}"].epsilon == int(np.median(numbers))
+            assert found[f"client, median{whose}"].epsilon == int(np.median(numbers))
 
     def test_one_receiver_and_all(self):
         """Nobody is named: one receiver's draws are those of the noise per row, and all together have one for
@@ -233,10 +236,9 @@ class TestAlongAGraph:
         graph = make_victim("dpmf-yang")
         edges = graph.network(graph.init(self.RATINGS, 0), self.RATINGS).edges
         degree = np.bincount(edges.sender, minlength=20)
-        for what in ("row, nothing else of the client moving", "rating or one client, largest client"):
-            assert found[f"{what}; {ONE}"].epsilon == once[what].epsilon
-        assert found[f"row, nothing else of the client moving; {ALL}"].epsilon == degree.max() == 3
-        largest = "rating or one client, largest client"
+        largest = "client, largest"
+        assert found[f"{largest}; {ONE}"].epsilon == once[largest].epsilon
+        assert degree.max() == 3
         assert found[f"{largest}; {ALL}"].epsilon == 3 * once[largest].epsilon
         assert len(account.lines) == 2 * len(per_row.lines)
 
@@ -245,44 +247,57 @@ class TestAlongAGraph:
         for c in (2, 3, 8):
             together = of_gaussian(scale=2.0, clip=1.0, rows=c).composed
             assert together == pytest.approx(of_gaussian(scale=2.0 / np.sqrt(c), clip=1.0, rows=1).composed)
-        found, _ = self.lines("dpmf-yang", "true", noise="gaussian")
-        alone = of_gaussian(scale=2.0 / np.sqrt(3), clip=1.0, rows=1).composed
-        assert found[f"row, nothing else of the client moving; {ALL}"].at_delta == pytest.approx(alone)
+
+    def test_noise_after_noise_of_messages_is_of_messages_too(self):
+        """Before: a row was counted once for the second defense, whose noise is drawn for every message."""
+        defenses = make_defenses("laplace:scale=2,clip=1,per_message=true+gaussian:scale=2,clip=1")
+        model = make_victim("dpmf-yang")
+        told = accounts_of("dpmf-yang", [model], defenses, self.RATINGS, n_rounds=1, seed=0)
+        assert any(line.what.endswith(ALL) for line in told[1].accounts[0].lines)
+
+    def test_clients_that_take_no_part_in_round_0_count(self):
+        """Before: rows and receivers were those of round 0 alone."""
+        half, _ = self.lines("dpmf-yang", "true", n_rounds=2, participation=0.5)
+        whole, _ = self.lines("dpmf-yang", "true", n_rounds=2)
+        assert half[f"client, largest; {ALL}"] == whole[f"client, largest; {ALL}"]
 
     def test_receivers_drawn_anew(self):
         """Each round has a graph of its own, and the largest number of copies in one counts in all."""
         walks = make_victim("dmf")
         state = walks.init(self.RATINGS, 0)
-        met = [walks.network(state._replace(round=round_), self.RATINGS).edges for round_ in (3, 4)]
-        most = max(np.bincount(graph.sender).max() for graph in met)
-        _, account = self.lines("dmf", "true", rounds=(3, 4))
-        of_row = [line.epsilon for line in account.lines if line.what.endswith(ALL)][:2]
-        assert of_row == [most, 2 * most]
+        met = [walks.network(state._replace(round=round_), self.RATINGS).edges for round_ in range(4)]
+        copies = np.max([np.bincount(graph.sender, minlength=20) for graph in met], axis=0)
+        rows = np.zeros(20, int)
+        for some in walks.uploads(state, self.RATINGS, np.arange(20)):
+            rows += np.bincount(some.sender, minlength=20)
+        found, _ = self.lines("dmf", "true", n_rounds=4)
+        assert found[f"client, largest; {ALL}"].epsilon == 4 * (rows * copies).max()
 
-    def test_what_others_pass_on_is_said(self):
-        sentence = "what others pass on"
-        for per_message, rounds, said in (("true", (0, 1), 1), ("true", (0,), 0), ("false", (0, 1), 0)):
-            _, account = self.lines("dpmf-yang", per_message, rounds=rounds)
-            assert sum(sentence in one for one in account.not_hidden) == said
+    def test_beyond_the_first_round_all_receivers_count(self):
+        """Others pass on what they got: no number is stated of one receiver."""
+        _, one_round = self.lines("dpmf-yang", "true")
+        _, two = self.lines("dpmf-yang", "true", n_rounds=2)
+        assert {line.what.partition("; ")[2] for line in one_round.lines} == {ONE, ALL}
+        assert {line.what.partition("; ")[2] for line in two.lines} == {ALL}
 
     def test_implicit_rows_count(self):
         """DPMF-Yang sends a row for each explicit rating and two for each positive."""
         found, _ = self.lines("dpmf-yang", "false")
         samples = make_victim("dpmf-yang").init(self.RATINGS, 0).samples
-        assert found["rating or one client, largest client"].epsilon == np.bincount(samples.user).max()
+        assert found["client, largest"].epsilon == np.bincount(samples.user).max()
         assert np.bincount(samples.user).max() > np.diff(self.RATINGS.indptr).max()
 
     @pytest.mark.parametrize("adversary", ["neighbour:anna", "helper", "eavesdropper"])
     def test_whoever_is_no_client_by_number(self, adversary):
         found, _ = self.lines("dpmf-yang", "true", adversary)
-        assert f"row, nothing else of the client moving; {ONE}" in found
+        assert f"rating; {ONE}" in found
 
 
-def printed(capsys, victim, defenses, ratings, weightings=("observed-only",)):
-    model = make_victim(victim)
-    stated = accounts_of(victim, model, defenses, ratings, weightings=weightings, rounds=[0, 1], seed=0)
+def printed(capsys, victim, defenses, ratings, weightings=("observed-only",), n_rounds=1, **options):
+    models = [make_victim(victim, {"weighting": weighting, **options}) for weighting in weightings]
+    stated = accounts_of(victim, models, defenses, ratings, n_rounds=n_rounds, seed=0)
     show_accounts(Output(), stated)
-    return capsys.readouterr().out
+    return " ".join(capsys.readouterr().out.split())
 
 
 class TestPrinting:
@@ -290,25 +305,28 @@ class TestPrinting:
     def test_who_states_nothing_gets_no_epsilon(self, ratings, capsys, victim):
         assert isinstance(Foreign(), Defense)
         text = printed(capsys, victim, [Foreign()], ratings)
-        assert text.strip() == "foreign states no privacy account"
+        assert text == "foreign states no privacy account"
 
     def test_each_defense_states_its_own(self, ratings, capsys):
-        defenses = [*make_defenses("laplace:b=2,clip=1+gaussian:sigma=2,clip=1+paillier"), Foreign()]
-        text = printed(capsys, "fedmvmf", defenses, ratings, ("observed-only", "include-unrated"))
-        for weighting in ("observed-only", "include-unrated"):
-            assert text.count(f"Privacy account of laplace, {weighting}") == 1
-            assert text.count(f"Privacy account of gaussian, {weighting}") == 1
+        defenses = make_defenses("laplace:b=2,clip=1+gaussian:sigma=2,clip=1+paillier:ideal=true")
+        scenarios = "observed-only", "include-unrated"
+        text = printed(capsys, "fedmvmf", defenses, ratings, scenarios, update="sgd")
+        for weighting in scenarios:
+            assert text.count(f"Privacy account of laplace, fedmvmf sgd/{weighting}") == 1
+            assert text.count(f"Privacy account of gaussian, fedmvmf sgd/{weighting}") == 1
         assert text.count("paillier states no privacy account") == 1
-        assert text.count("foreign states no privacy account") == 1
         assert "4.377" in text  # one row of the Gaussian mechanism at distance 1 sigma
-        assert text.count("not hidden: which items a client rated") == 1
+        for sentence in ("not hidden: which items a client rated", "neighbours: recordings that differ",
+                         "view: every message", "not claimed: user-level privacy"):  # fmt: skip
+            assert text.count(sentence) == 1
 
     def test_no_clipping_is_said(self, ratings, capsys):
         text = printed(capsys, "fedmvmf", make_defenses("gaussian"), ratings, ("observed-only",) * 2)
-        assert text.count("there is no finite epsilon") == 1
+        assert text.count("nothing is proved: rows have no bound without clipping") == 1
 
     def test_objective_noise(self, ratings, capsys):
         text = printed(capsys, "mf", make_defenses("hdpmf"), ratings)
         assert "stretching states no privacy account" in text
-        assert "what is proved" in text
-        assert "nothing proved" in text
+        assert "h known (the recommender)" in text
+        again = printed(capsys, "mf", make_defenses("hdpmf:noise=fresh"), ratings, n_rounds=2)
+        assert "nothing is proved: the proof is for 1 round" in again

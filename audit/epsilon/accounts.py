@@ -1,0 +1,136 @@
+"""Privacy accounts of a list of defenses: what each one states of itself, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Int
+
+from audit.registry import recorded_name
+from victims.data.ratings import Ratings
+from victims.protocols.account import Account, Listeners, Setting
+from victims.protocols.base import Defense, Edges, Victim
+from victims.protocols.switches import Switches
+from victims.transcript.client_names import members_of
+
+ONE, ALL = "one receiver", "all receivers together"
+
+
+class Stated(NamedTuple):
+    """The accounts of one defense, by title; none where it states nothing."""
+
+    defense: str
+    accounts: tuple[Account, ...]
+
+
+def accounts_of(
+    name: str,
+    victims: Sequence[Victim],
+    defenses: Sequence[Defense],
+    ratings: Ratings,
+    *,
+    n_rounds: int,
+    seed: int,
+    adversary: str = "",
+    on_received: bool = True,
+) -> list[Stated]:
+    """Ask each defense what it states about the setting that ran.
+
+    Parameters
+    ----------
+    name : str
+        Of the victim in the registry.
+    victims : sequence of Victim
+        One for each scenario.
+    defenses : sequence of Defense
+    ratings : Ratings
+        As they were rated; defenses on the devices are applied here.
+    n_rounds : int
+        Rounds that ran, from round 0 on, recorded or not; >= 1.
+    seed : int
+    adversary : str
+        Who receives rows where they go along a graph: ``neighbour:N`` or ``neighbours:N,M``; of anybody
+        else, and of nobody, the account is that of one receiver, and of all.
+    on_received : bool
+        As of ``victims.recording.record``.
+
+    Returns
+    -------
+    list of Stated
+        One per defense, in their order.
+    """
+    held = ratings
+    for defense in defenses:
+        held = defense.on_device(held, seed)
+    stated: list[dict[str, Account]] = [{} for _ in defenses]
+    for victim in victims if defenses else ():
+        rows, listeners = _sent(victim, held, n_rounds, seed, adversary)
+        setting = Setting(
+            recorded_name(name),
+            *_options(victim),
+            n_rounds,
+            tuple(defense.name for defense in defenses),
+            on_received,
+            seed,
+            rows,
+            listeners,
+        )
+        fresh = False
+        for defense, accounts in zip(defenses, stated, strict=True):
+            fresh |= defense.per_message  # and so is all that is done after it
+            account = defense.account(held, replace(setting, fresh_messages=fresh))
+            if account is not None:
+                accounts[account.title] = account
+    return [Stated(one.name, tuple(said.values())) for one, said in zip(defenses, stated, strict=True)]
+
+
+def _options(victim: Victim) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """All options of a victim, and the names of those that do not have their default."""
+    if not is_dataclass(victim):
+        return {}, ()
+    options = {field.name: getattr(victim, field.name) for field in fields(victim)}
+    defaults = {field.name: field.default for field in fields(victim)}
+    return options, tuple(name for name, value in options.items() if value != defaults[name])
+
+
+def _sent(
+    victim: Victim, ratings: Ratings, n_rounds: int, seed: int, adversary: str
+) -> tuple[Int[np.ndarray, " users"], tuple[Listeners, ...]]:
+    """Rows of each client in a round that its ratings or attributes enter, and clients who get them."""
+    state, n_users = victim.init(ratings, seed), ratings.n_users
+    if victim.network(state, ratings).edges is None:
+        every_item = getattr(victim, "weighting", "") == "include-unrated"
+        rated = np.full(n_users, ratings.n_items) if every_item else np.diff(ratings.indptr)
+        return rated + len(victim.broadcast(state)[1]), ()
+    rows = np.zeros(n_users, np.int64)
+    everybody = replace(victim, participation=1.0, dropout=0.0) if isinstance(victim, Switches) else victim
+    for some in everybody.uploads(state, ratings, np.arange(n_users)):
+        rows += np.bincount(some.sender, minlength=n_users)
+    every, members = np.zeros(n_users, np.int64), _members(adversary)
+    coalition = every.copy()
+    for graph in _graphs(everybody, state, ratings, n_rounds):
+        inside = np.isin(graph.receiver, members) & ~np.isin(graph.sender, members)
+        every = np.maximum(every, np.bincount(graph.sender, minlength=n_users))
+        coalition = np.maximum(coalition, np.bincount(graph.sender[inside], minlength=n_users))
+    told = Listeners(adversary, coalition) if members else Listeners(ONE, np.minimum(every, 1))
+    return rows, tuple(one for one in (told, Listeners(ALL, every)) if one.copies.any())
+
+
+def _members(adversary: str) -> tuple[int, ...]:
+    """Clients who are the adversary; none where a name is no number, which recordings refuse."""
+    numbers = adversary.rpartition(":")[2].split(",")
+    return members_of(adversary) if all(part.isascii() and part.isdigit() for part in numbers) else ()
+
+
+def _graphs(victim: Victim, state: Any, ratings: Ratings, n_rounds: int) -> Iterator[Edges]:
+    """The graphs of all rounds: the one of all, or each one where it is drawn anew."""
+    first = victim.network(state, ratings).edges
+    for round_ in range(n_rounds):
+        graph = victim.network(state._replace(round=round_), ratings).edges
+        assert graph is not None
+        yield graph
+        if graph is first:  # it hangs on the start alone
+            return
