@@ -67,16 +67,13 @@ class Program:
         return {item: [a - b for a, b in zip(after[item], before[item], strict=True)] for item in order}
 
     def round_of_arrivals(self, orders):
-        """No barrier: the k-th ratings of all clients, then line 11 for each of their rows, then the next."""
-        for k in range(max(map(len, orders.values()))):
-            now = {client: order[k : k + 1] for client, order in orders.items() if order[k:]}
-            for sender, rows in {client: self.step(client, items) for client, items in now.items()}.items():
-                for receiver in self.v:
-                    if w := self.weights.get((sender, receiver)):
-                        for item, row in rows.items():
-                            moved = [self.rate * w * x * (w if self.twice else 1) for x in row]
-                            own = self.v[receiver][item]
-                            self.v[receiver][item] = [b - m for b, m in zip(own, moved, strict=True)]
+        """No barrier: client by client and rating by rating, line 11 for every row before the next one."""
+        for sender, item in ((client, item) for client, order in orders.items() for item in order):
+            row = self.step(sender, [item])[item]
+            for receiver in self.v:
+                w = self.weights.get((sender, receiver), 0.0) ** (2 if self.twice else 1)
+                own = self.v[receiver][item]
+                self.v[receiver][item] = [b - self.rate * w * x for b, x in zip(own, row, strict=True)]
 
     def round(self, orders, stepping=None, heard=None):
         """All passes, then the barrier, then line 11; returns the unweighted rows of those who are heard."""

@@ -1,19 +1,17 @@
 """A round of PDMFRec whose receivers do not wait for all of it: they step at every row that arrives.
 
-Line 9 of Algorithm 1 has them wait. Here all clients handle their k-th rating at once, in step k, and the
-rows of a step reach everybody before the next one. The mean of line 11 is then over one row, so that V_j^u of
-an unrated item is V_j^0 less gamma times the *sum* of what arrived, and later rows of the round are computed
-at copies that earlier ones have moved.
+Line 9 of Algorithm 1 has them wait. Here clients go through their ratings one after another, as in a program
+on one machine, and each row reaches all neighbours before the next rating. The mean of line 11 is then over
+one row, so that V_j^u of an unrated item is V_j^0 less gamma times the *sum* of what arrived, and later rows
+of the round are computed at copies that earlier ones have moved.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Float, Int
 
 from victims.data.ratings import Ratings
-from victims.protocols.pdmfrec_pass import order_of_pass, pass_in_order
-from victims.protocols.pdmfrec_round import mean_at
+from victims.protocols.pdmfrec_pass import order_of_pass
 from victims.protocols.pdmfrec_state import Rules, State
 
 UNRECORDED = (
@@ -42,21 +40,24 @@ def after_arrivals(rules: Rules, state: State, ratings: Ratings) -> State:
     Returns
     -------
     State
+        Its numbers need not be finite.
     """
-    index, rated = state.by_item, state.rated.copy()
-
-    def arrive(entry: Int[np.ndarray, " entries"], gradient: Float[np.ndarray, "entries K"]) -> None:
-        by_item = np.argsort(ratings.items[entry], kind="stable")
-        items = ratings.items[entry[by_item]]
-        for part in np.split(by_item, np.flatnonzero(np.diff(items)) + 1):
-            item = ratings.items[entry[part[0]]]
-            here = slice(index.indptr[item], index.indptr[item + 1])
-            senders = ratings.users[entry[part]]
-            rows = mean_at(index.user[here], senders, gradient[part], state.weight, rules.twice, True)
-            rated[index.entry[here]] -= rules.rate * rows
+    index, rate, alpha = state.by_item, rules.rate, rules.alpha
+    weight = state.weight**2 if rules.twice else state.weight
+    users, items, clients = ratings.users, ratings.items, state.clients.copy()
+    copies, place = state.rated[index.entry], np.argsort(index.entry)
+    gradient = np.empty_like(copies)
+    for entry in order_of_pass(ratings, rules.switches.shuffle, state.seed, state.round).tolist():
+        user, item, own = users[entry], items[entry], place[entry]
+        u, v = clients[user], copies[own]
+        error = ratings.values[entry] - u @ v
+        row = alpha * v - error * u
+        clients[user] = (1 - rate * alpha) * u + rate * error * v
+        here = slice(index.indptr[item], index.indptr[item + 1])
+        copies[here] -= np.outer(rate * weight[index.user[here], user], row)
         if rules.own_step:
-            rated[entry] -= rules.rate * gradient
-
-    order = order_of_pass(ratings, rules.switches.shuffle, state.seed, state.round)
-    clients, gradient = pass_in_order(ratings, order, state.clients, rated, rules.rate, rules.alpha, arrive)
-    return state._replace(round=state.round + 1, clients=clients, rated=rated, sent=state.sent + gradient)
+            copies[own] -= rate * row
+        gradient[entry] = row
+    return state._replace(
+        round=state.round + 1, clients=clients, rated=copies[place], sent=state.sent + gradient
+    )

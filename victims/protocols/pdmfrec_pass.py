@@ -6,7 +6,6 @@ published orders have a function each; minibatches and means, of which they are 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -38,7 +37,6 @@ def pass_in_order(
     items: Float[np.ndarray, "ratings K"],
     rate: float,
     alpha: float,
-    after_step: Callable[[Int[np.ndarray, " entries"], Float[np.ndarray, "entries K"]], None] | None = None,
 ) -> Pass:
     """Equations (2) to (4) after each rating, all clients at once: the k-th rating of each in step k.
 
@@ -53,8 +51,6 @@ def pass_in_order(
         V_i^u of each rating before the round.
     rate, alpha : float
         gamma, alpha.
-    after_step : callable, optional
-        What happens after each step, from its ratings and their gradients; it may move ``items``.
 
     Returns
     -------
@@ -71,8 +67,6 @@ def pass_in_order(
         error = (ratings.values[entry] - np.einsum("uk,uk->u", now, v))[:, None]
         gradient[entry] = alpha * v - error * now
         u[:width] = (1 - rate * alpha) * now + rate * error * v
-        if after_step is not None:
-            after_step(entry, gradient[entry])
     after = np.empty_like(u)
     after[largest] = u
     return Pass(after, gradient)
