@@ -216,8 +216,6 @@ class PDMFRec(PeerSwitches):
             If a factor is no longer finite, or the row of a rating of a client who is heard is missing.
         """
         _refuse(sample)
-        if received is not None and self.receive == "arrival":
-            raise InputError(UNRECORDED)
         with np.errstate(over="ignore", invalid="ignore"):  # told below
             after = after_round(self.rules, self.start_rule, state, ratings, received)
         if not are_plausible(after.clients, after.rated):
