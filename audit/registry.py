@@ -266,7 +266,11 @@ COMBINED: dict[str, dict[str, dict[str, str]]] = {
     "privmvmf": {"unrated-sampling": {"rho": "1"}, "paillier": {}},  # paper 000, section 5
     "hdpmf": {"stretching": {}, "objective-noise": {}},  # paper 002
     "hdpmf-r": {"stretching": {"rescale": "false"}, "objective-noise": {}},
-    "pdpmf": {"personalized-sampling": {}, "objective-noise": {"budget": "mean"}},
+    "pdpmf": {"personalized-sampling": {}, "objective-noise": {"budget": "mean-rated"}},
+    "pdpmf-all-pairs": {  # whose t says nothing of who rated what
+        "personalized-sampling": {"budget": "mean"},
+        "objective-noise": {"budget": "mean"},
+    },
     "dpmf-hua": {
         "objective-noise": {"budget": "smallest"}
     },  # paper 002's baseline, and as its program has it

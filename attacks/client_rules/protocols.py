@@ -6,9 +6,11 @@ item factors against the sum of the uploads:
 - FedMVMF, sgd (paper 000, Eq. 9, 10) and FedMF (paper 001, Eq. 2): shrink = 1 - 2 gamma lambda, pull = 2
   gamma, t_j as broadcast before the uploads, w = lambda_1 for attributes, no projection. The server of
   FedMF subtracts the sum; that of FedMVMF steps by Adam;
-- MF on the unit ball (paper 002, Algorithm 1): shrink = 1 - 2 eta lambda n for n ratings, pull = 2 eta, t_j
-  as broadcast after the server's step, P the projection to the unit ball; eta is divided by 5 after a
-  quarter and after three quarters of the epochs. The server steps by eta, and adds 2 lambda v_j to every row.
+- MF on the unit ball (paper 002, Algorithm 1): shrink = 1 - 2 eta lambda, pull = 2 eta, t_j as broadcast
+  after the server's step, P the projection to the unit ball; eta is divided by 5 after a quarter and after
+  three quarters of the epochs. The server steps by eta, and adds 2 lambda v_j to the sum. So it is where the
+  manifest has ``step_regularization``; ``regularization`` counts with every rating: shrink = 1 - 2 eta lambda
+  n for n ratings, and the server adds 2 lambda v_j to every row.
 
 References
 ----------
@@ -30,6 +32,7 @@ from victims.transcript.manifest import Manifest
 
 DROP, DROPS = 5.0, (0.25, 0.75)  # of eta in paper 002: divisor, and after which shares of the epochs
 
+Constants = tuple[str | tuple[str, ...], ...]
 Rates = Callable[[Manifest, Int[np.ndarray, " T"]], Float[np.ndarray, " T"]]
 Shrinks = Callable[
     [Manifest, Float[np.ndarray, " T"], Int[np.ndarray, " users"]], Float[np.ndarray, "users T"]
@@ -42,9 +45,9 @@ class ClientRule:
 
     Attributes
     ----------
-    constants : tuple of str
+    constants : tuple of str, or of tuples of str
         Hyper-parameters of the manifest that the step needs, beside ``lambda_attributes`` where there are
-        attributes.
+        attributes; of a tuple one.
     learning_rate : callable
         From the manifest and rounds (T,) to gamma or eta, (T,).
     shrink : callable
@@ -56,7 +59,7 @@ class ClientRule:
         The step uses the factors that are broadcast after the server's step.
     """
 
-    constants: tuple[str, ...]
+    constants: Constants
     learning_rate: Rates
     shrink: Shrinks
     unit_ball: bool = False
@@ -69,20 +72,22 @@ class ServerRule:
 
     Attributes
     ----------
-    constants : tuple of str
-        Hyper-parameters of the manifest that the step needs.
+    constants : tuple of str, or of tuples of str
+        Hyper-parameters of the manifest that the step needs; of a tuple one.
     adam : bool
         Whether it is a step of Adam, whose constants the manifest names; else of plain gradient descent.
     learning_rate : callable
         From the manifest and rounds (T,) to (T,); of plain gradient descent.
-    pull : callable
-        From the manifest to what the server adds to each contributor's row, as a multiple of the factor.
+    pull, once : callable
+        From the manifest to what the server adds to each contributor's row, and to their sum, as a multiple
+        of the factor.
     """
 
-    constants: tuple[str, ...] = ()
+    constants: Constants = ()
     adam: bool = False
     learning_rate: Rates = lambda _, rounds: np.ones(rounds.shape)
     pull: Callable[[Manifest], float] = lambda _: 0.0
+    once: Callable[[Manifest], float] = lambda _: 0.0
 
 
 def _constant_rate(manifest: Manifest, rounds: Int[np.ndarray, " T"]) -> Float[np.ndarray, " T"]:
@@ -103,21 +108,24 @@ def _shrink_once(
     return np.broadcast_to(shrink, (n_rated.size, rate.size))
 
 
-def _shrink_by_rating(
+def _shrink_on_the_ball(
     manifest: Manifest, rate: Float[np.ndarray, " T"], n_rated: Int[np.ndarray, " users"]
 ) -> Float[np.ndarray, "users T"]:
-    return 1 - 2 * rate * manifest.hyperparameters["regularization"] * n_rated[:, None]
+    """Once per step, or with every rating."""
+    known = manifest.hyperparameters
+    each, once = (known.get(name, 0.0) for name in RIDGES)
+    return 1 - 2 * rate * (each * n_rated[:, None] + once)
 
 
-def _pull_by_rating(manifest: Manifest) -> float:
-    return 2 * manifest.hyperparameters["regularization"]
+def _twice(name: str) -> Callable[[Manifest], float]:
+    return lambda manifest: 2 * manifest.hyperparameters.get(name, 0.0)
 
 
 _PLAIN_CLIENT = ClientRule(("client_learning_rate", "lambda_factors"), _constant_rate, _shrink_once)
-_UNIT_BALL = ("learning_rate", "epochs", "regularization")
-
+RIDGES = ("regularization", "step_regularization")  # of paper 002: with every rating, or once per step
+_UNIT_BALL: Constants = ("learning_rate", "epochs", RIDGES)
 _UNIT_BALL_CLIENT = ClientRule(
-    _UNIT_BALL, _dropping_rate, _shrink_by_rating, unit_ball=True, after_server=True
+    _UNIT_BALL, _dropping_rate, _shrink_on_the_ball, unit_ball=True, after_server=True
 )
 CLIENT_RULES = {"fedmf": _PLAIN_CLIENT, "fedmvmf": _PLAIN_CLIENT, "mf": _UNIT_BALL_CLIENT}
 # by the name that a recording of version 2 declares
@@ -127,23 +135,26 @@ SERVER_RULES = {
     "fedmvmf": ServerRule(
         ("server_learning_rate", "adam_epsilon", "lambda_attributes", "lambda_factors"), adam=True
     ),
-    "mf": ServerRule(_UNIT_BALL, learning_rate=_dropping_rate, pull=_pull_by_rating),
+    "mf": ServerRule(
+        _UNIT_BALL, learning_rate=_dropping_rate, pull=_twice(RIDGES[0]), once=_twice(RIDGES[1])
+    ),
 }
 
 
-def not_public(manifest: Manifest, constants: tuple[str, ...]) -> str:
+def not_public(manifest: Manifest, constants: Constants) -> str:
     """Say which of some constants the manifest lacks.
 
     Parameters
     ----------
     manifest : Manifest
-    constants : tuple of str
-        Names of hyper-parameters.
+    constants : tuple of str, or of tuples of str
+        Names of hyper-parameters; of a tuple one is enough.
 
     Returns
     -------
     str
         Empty where it has all.
     """
-    missing = [name for name in constants if name not in manifest.hyperparameters]
+    asked = [(names,) if isinstance(names, str) else names for names in constants]
+    missing = [" or ".join(names) for names in asked if not {*names} & {*manifest.hyperparameters}]
     return f"{' and '.join(missing)} are not public" if missing else ""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from attacks.client_rules.adaptive_rule import ADAPTIVE
-from attacks.client_rules.protocols import CLIENT_RULES, DECLARED_RULES
+from attacks.client_rules.protocols import CLIENT_RULES, DECLARED_RULES, RIDGES
 from attacks.closed_form.uploads.common_scale import ALIKE
 from attacks.closed_form.uploads.upload_kind import Mismatch
 from attacks.identify.row_rules import RowFit
@@ -130,11 +130,14 @@ class Identification:
         constants = dict(self.constants)
         if "epochs" in manifest.hyperparameters:  # the rate of these rounds, of a rate that drops
             constants.pop("learning_rate", None)
+        declared = dict(manifest.hyperparameters)
+        for name in RIDGES if {*RIDGES} & {*constants} else ():  # it counts in one of the two ways
+            declared.pop(name, None)
         scale, pull = (constants.pop(name, None) for name in ("upload_scale", "upload_regularization"))
         upload = {} if scale is None else {"scale": scale, "regularization": pull or 0.0}
         changed: dict[str, Any] = {
             "declared_rule": manifest.rule.model_copy(update=dict(self.rule)),
-            "hyperparameters": {**manifest.hyperparameters, **constants},
+            "hyperparameters": {**declared, **constants},
             "upload": manifest.upload.model_copy(update=upload),
             "scale_known": manifest.scale_known or scale is not None,
         }

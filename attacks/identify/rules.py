@@ -3,9 +3,9 @@
 - semi-als (paper 000, Eq. 8): lambda_2 p = w_items + lambda_1 w_attributes in every round;
 - sgd (Eq. 9, 10; paper 001, Eq. 2): p' = (1 - 2 gamma lambda_2) p + 2 gamma (w_items + lambda_1 w_attributes)
   from one round to the next, or with 2 gamma / n for a mean over n ratings.
-- projected-sgd (paper 002, Algorithm 1): p' = P(p - 2 eta lambda n p + 2 eta w'), n the number of ratings,
-  w' the pull of the items as the next round broadcasts them, P the projection to the unit ball. Where p' has
-  length 1, the equations across it are linear.
+- projected-sgd (paper 002, Algorithm 1): p' = P(p - 2 eta lambda p + 2 eta w'), w' the pull of the items as
+  the next round broadcasts them, P the projection to the unit ball; or with lambda n, n the number of
+  ratings. Where p' has length 1, the equations across it are linear.
 
 All are linear in constants that all clients share, and K equations for each client: a rule explains a
 client where what it leaves is small beside what it has to explain. The constants are fitted to all clients,
@@ -24,6 +24,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
+from attacks.client_rules.protocols import RIDGES
 from attacks.identify.client_states import ClientStates
 
 EXPLAINED = 1e-3  # of what a rule has to explain, left at most; rows in single precision leave 1e-5
@@ -55,7 +56,8 @@ def fits(states: ClientStates) -> list[Fit]:
     -------
     list of Fit
     """
-    found = [*_semi_als(states), *_sgd(states), *_projected_sgd(states)]
+    of_ball = sorted(_projected_sgd(states), key=lambda fit: fit.left)[:1]
+    found = [*_semi_als(states), *_sgd(states), *of_ball]
     return sorted(found, key=lambda fit: -fit.share)
 
 
@@ -108,16 +110,17 @@ def _projected_sgd(states: ClientStates) -> Iterator[Fit]:
     moved = np.linalg.norm(then - now, axis=1)
     on_ball = np.abs(np.linalg.norm(then, axis=1) - 1) < ROUND
     across = np.eye(now.shape[1]) - then[:, :, None] * then[:, None, :] * on_ball[:, None, None]
-    columns = np.matmul(across, np.stack([-n_rated * now, after], axis=-1))
-    (decay, pace), _, _ = _fitted(columns, np.matmul(across, (then - now)[..., None])[..., 0], moved)
-    if pace <= 0:
-        return
-    reached = now - decay * n_rated * now + pace * after
-    reached = reached / np.maximum(1.0, np.linalg.norm(reached, axis=1))[:, None]
-    left = np.linalg.norm(reached - then, axis=1) / np.where(moved > 0, moved, np.inf)
-    constants = {"learning_rate": pace / 2, "regularization": decay / pace}
-    share = float(np.mean((left < EXPLAINED) & (moved > 0)))
-    yield Fit("projected-sgd", "sum", constants, share, left.size, float(np.median(left)))
+    for ridge, counted in zip(RIDGES, (n_rated, np.ones_like(n_rated)), strict=True):
+        columns = np.matmul(across, np.stack([-counted * now, after], axis=-1))
+        (decay, pace), _, _ = _fitted(columns, np.matmul(across, (then - now)[..., None])[..., 0], moved)
+        if pace <= 0:
+            continue
+        reached = now - decay * counted * now + pace * after
+        reached = reached / np.maximum(1.0, np.linalg.norm(reached, axis=1))[:, None]
+        left = np.linalg.norm(reached - then, axis=1) / np.where(moved > 0, moved, np.inf)
+        constants = {"learning_rate": pace / 2, ridge: decay / pace}
+        share = float(np.mean((left < EXPLAINED) & (moved > 0)))
+        yield Fit("projected-sgd", "sum", constants, share, left.size, float(np.median(left)))
 
 
 def _fitted(

@@ -3,8 +3,8 @@
 Whoever receives the factors sees the server's step, and the step is a function of the sums:
 
 - FedMF (paper 001, Algorithm 1): V^t - V^(t+1) is the sum of the uploads;
-- MF on the unit ball (paper 002, Algorithm 1): V^t - V^(t+1) = eta_t (sum + 2 lambda n_j v_j) with n_j
-  raters, so that every row comes with a pull of 2 lambda v_j beside it;
+- MF on the unit ball (paper 002, Algorithm 1): V^t - V^(t+1) = eta_t (sum + 2 lambda v_j); where lambda
+  counts with every rating, every row comes with a pull of 2 lambda v_j beside it;
 - FedMVMF (paper 000): Adam on Q and U. Its first step is -rate g / (|g| + epsilon), from which
 
       |g| = epsilon |step| / (rate - |step|)
@@ -108,7 +108,7 @@ def _of_plain_steps(view: View, rule: ServerRule) -> Implied:
         items = before.item_ids.size
         start, end = before.factors[:items], after.factors[:items]
         rate = float(rule.learning_rate(manifest, np.array([round_]))[0])
-        values = (start - end) / rate
+        values = (start - end) / rate - rule.once(manifest) * start
         last, unit = _last_digits(start, end)
         error = np.linalg.norm(last / rate + ROUNDINGS * unit * np.abs(values), axis=1)
         found[round_] = Sums(np.full(items, ITEM, np.int8), before.item_ids, values, error)

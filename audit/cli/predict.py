@@ -62,7 +62,7 @@ def predict(
         list[str] | None,
         typer.Option(
             help="mf, hdpmf, pdpmf, dpmf, hdpmf-r (all by default), dpmf-program (dpmf as the authors' "
-            "program has it). Repeatable."
+            "program has it), pdpmf-all-pairs (t over all pairs). Repeatable."
         ),
     ] = None,
     noise: Annotated[

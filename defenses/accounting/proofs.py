@@ -80,7 +80,7 @@ ROWS = Proof(
         "fedmf": SCENARIO
         | STEPS
         | {"lambda_factors", "item_regularization", "client_learning_rate", "start", "stop_side"},
-        "mf": SCENARIO | STEPS | {"learning_rate", "epochs", "regularization"},
+        "mf": SCENARIO | STEPS | {"learning_rate", "epochs", "regularization", "regularize"},
         "pdmfrec": SCENARIO
         | STEPS
         | {"learning_rate", "regularization", "variant", "threshold", "weight", "own_step", "start"}
@@ -95,7 +95,7 @@ ROWS = Proof(
 )
 
 # a rating moves its own row alone, on the unit ball, and all raters add their share: nothing of STEPS
-ONE_RATING = Proof({"mf": SCENARIO | {"learning_rate", "epochs", "regularization"}}, rounds=1)
+ONE_RATING = Proof({"mf": SCENARIO | {"learning_rate", "epochs", "regularization", "regularize"}}, rounds=1)
 
 
 def one_row_at_first(setting: Setting) -> bool:

@@ -13,10 +13,11 @@ The paper leaves open when noise is drawn, and that decides everything:
 - ``composed``: a new draw in every epoch at t / epochs.
 
 t is the largest budget where ratings are stretched, the mean budget where they are sampled, the smallest
-where all are treated alike. Mean and smallest are over all pairs of user and item, rated or not, so that they
-say nothing of who rated what. ``smallest-rated`` is the smallest over the pairs that are rated in training,
-as in the program of the paper's authors (github.com/wentao-hu/decentrailized_mf_with_hdp, ``get_threshold``);
-that program also has one h per epoch for all items (``mixing=draw``). The system ``dpmf-program`` is both.
+where all are treated alike. ``mean`` and ``smallest`` are over all pairs of user and item, rated or not, so
+that they say nothing of who rated what. ``mean-rated`` and ``smallest-rated`` are over the training ratings,
+as in section 5.1.2 (PDPMF) and in the program of the paper's authors
+(github.com/wentao-hu/decentrailized_mf_with_hdp, ``get_threshold``); that program also has one h per epoch
+for all items (``mixing=draw``). The system ``dpmf-program`` is ``smallest-rated`` with that.
 
 What this does not hide: which items a client rated. With ``once``, the difference of two rounds is free of
 noise. The recommender knows h_j, so to it the noise is Gaussian of known scale, and one rater's share is
@@ -26,16 +27,17 @@ noise. The recommender knows h_j, so to it the noise is Gaussian of known scale,
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from jaxtyping import Float
 
-from defenses.accounting.budgets import Specification, Weights, budgets, draw
+from defenses.accounting.budgets import Specification, budgets, draw
 from defenses.accounting.proofs import ONE_RATING
 from defenses.accounting.ranges import LEAST
 from defenses.accounting.row_noise import NAMED
 from defenses.accounting.shared_noise import CANCELS, first_round
+from defenses.accounting.thresholds import Threshold, threshold_share
 from defenses.noise.client_noise import by_client, standard_normal
 from victims.common.errors import InputError
 from victims.common.seeds import Purpose, generator
@@ -58,8 +60,9 @@ class ObjectiveNoise(Specification, Unchanged):
     Attributes
     ----------
     noise : "once", "fresh" or "composed"
-    budget : "largest", "mean", "smallest" or "smallest-rated"
-        Which budget of the specification t is.
+    budget : "largest", "mean", "mean-rated", "smallest" or "smallest-rated"
+        Which budget of the specification t is; those of training ratings depend on who rated what, which no
+        account counts.
     epochs : int
         Epochs that share the budget where ``composed``, >= 1.
     mixing : "item" or "draw"
@@ -72,7 +75,7 @@ class ObjectiveNoise(Specification, Unchanged):
     """
 
     noise: Literal["once", "fresh", "composed"] = "once"
-    budget: Literal["largest", "mean", "smallest", "smallest-rated"] = "largest"
+    budget: Threshold = "largest"
     epochs: int = 100
     mixing: Literal["item", "draw"] = "item"
     name: str = "objective-noise"
@@ -83,7 +86,7 @@ class ObjectiveNoise(Specification, Unchanged):
             self,
             "objective-noise",
             noise=one_of(*NOISES),
-            budget=one_of("largest", "mean", "smallest", "smallest-rated"),
+            budget=one_of(*get_args(Threshold)),
             epochs=at_least(1),
             mixing=one_of("item", "draw"),
         )
@@ -106,24 +109,12 @@ class ObjectiveNoise(Specification, Unchanged):
         InputError
             If weights or epochs leave next to nothing of it.
         """
-        whole = self.epsilon * self._share(draw(self, ratings, seed), ratings)
+        whole = self.epsilon * threshold_share(self.budget, draw(self, ratings, seed), ratings)
         budget = whole / self.epochs if self.noise == "composed" else whole
         require(
             "objective-noise", "budget of one draw", budget, at_least(LEAST), "raise epsilon or the weights"
         )
         return budget
-
-    def _share(self, weights: Weights, ratings: Ratings) -> float:
-        """t / epsilon."""
-        match self.budget:
-            case "largest":
-                return 1.0
-            case "mean":
-                return float(weights.user.mean() * weights.item.mean())
-            case "smallest":
-                return float(weights.user.min() * weights.item.min())
-            case _:
-                return float(weights.of(ratings).min())
 
     def promised(self, ratings: Ratings, seed: int) -> Float[np.ndarray, " ratings"]:
         """epsilon_ij of every rating; the smallest of these for all of them where all are treated alike."""

@@ -1,9 +1,8 @@
 """Personalized sampling: each rating takes part with a probability that its budget sets (PDPMF).
 
 Jorgensen, Yu, Cormode 2015 (doi:10.1109/ICDE.2015.7113353) and paper 002, Eq. (5): with noise for budget t, a
-rating of budget epsilon_ij < t takes part with probability (e^epsilon_ij - 1) / (e^t - 1), else always; t
-is the mean budget (over all pairs of user and item, see ``defenses.noise.objective_noise``). One draw serves
-the whole training.
+rating of budget epsilon_ij < t takes part with probability (e^epsilon_ij - 1) / (e^t - 1), else always; t is
+the mean budget of the training ratings. One draw serves the whole training.
 
 What this does not hide: which of its rated items a client uploads. Sampling amplifies privacy only where
 nobody sees who was sampled, and here every upload names its sender and item: the sampled ratings are
@@ -13,14 +12,16 @@ recommender for good.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float
 
 from defenses.accounting.budgets import Specification, draw
+from defenses.accounting.thresholds import threshold_share
 from victims.common.seeds import Purpose, generator
+from victims.common.validation import one_of, require_fields
 from victims.data.ratings import Ratings
 from victims.data.subsets import without
 from victims.protocols.base import Attacker, Unchanged
@@ -57,13 +58,25 @@ def probabilities(budget: Float[np.ndarray, " ratings"], threshold: float) -> Fl
 class PersonalizedSampling(Specification, Unchanged):
     """Budgets of ``defenses.accounting.budgets``.
 
+    Attributes
+    ----------
+    budget : "mean-rated" or "mean"
+        Whether t is the mean over the training ratings, as in section 5.1.2 and the program of the paper's
+        authors, which depends on who rated what; or over all pairs of user and item, which does not. Noise
+        is made for it by ``objective-noise`` with the same ``budget``.
+
     References
     ----------
     Z. Jorgensen, T. Yu, G. Cormode 2015, doi:10.1109/ICDE.2015.7113353; paper 002 (arXiv:2212.00306),
     Eq. (5).
     """
 
+    budget: Literal["mean-rated", "mean"] = "mean-rated"
     name: str = "personalized-sampling"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_fields(self, "personalized-sampling", budget=one_of("mean-rated", "mean"))
 
     @property
     def attackers(self) -> tuple[Attacker, ...]:
@@ -73,10 +86,10 @@ class PersonalizedSampling(Specification, Unchanged):
     def on_device(self, ratings: Ratings, seed: int) -> Ratings:
         """The ratings that take part."""
         weights = draw(self, ratings, seed)
-        mean = self.epsilon * float(weights.user.mean() * weights.item.mean())
-        taking_part = probabilities(self.epsilon * weights.of(ratings), mean)
+        threshold = self.epsilon * threshold_share(self.budget, weights, ratings)
+        taking_part = probabilities(self.epsilon * weights.of(ratings), threshold)
         drawn = generator(seed, Purpose.PERSONALIZED_SAMPLE).random(ratings.n_ratings)
-        return without(ratings, drawn >= taking_part)
+        return replace(without(ratings, drawn >= taking_part), sampled_from=ratings)
 
     def public(self) -> dict[str, Any]:
         """The largest budget; weights stay with the users."""

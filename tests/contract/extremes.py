@@ -46,6 +46,7 @@ CONSTANTS = (
     "client_learning_rate",
     "learning_rate",
     "regularization",
+    "step_regularization",
     "epochs",
     "adam_epsilon",
 )

@@ -66,6 +66,15 @@ class Program:
             return after
         return {item: [a - b for a, b in zip(after[item], before[item], strict=True)] for item in order}
 
+    def round_of_arrivals(self, orders):
+        """No barrier: client by client and rating by rating, line 11 for every row before the next one."""
+        for sender, item in ((client, item) for client, order in orders.items() for item in order):
+            row = self.step(sender, [item])[item]
+            for receiver in self.v:
+                w = self.weights.get((sender, receiver), 0.0) ** (2 if self.twice else 1)
+                own = self.v[receiver][item]
+                self.v[receiver][item] = [b - self.rate * w * x for b, x in zip(own, row, strict=True)]
+
     def round(self, orders, stepping=None, heard=None):
         """All passes, then the barrier, then line 11; returns the unweighted rows of those who are heard."""
         stepping = set(orders) if stepping is None else stepping

@@ -103,6 +103,8 @@ class Ratings:
         Users by their index: the first trusts the second.
     losses : tuple of Loss
         What the loader left out or could not tell, and why.
+    sampled_from : Ratings, optional
+        All training ratings, where a defense on the devices has some of them take no part.
     """
 
     name: str
@@ -121,6 +123,7 @@ class Ratings:
     times: Float[np.ndarray, " ratings"] | None = None
     trust: Int[np.ndarray, "edges 2"] = field(default_factory=lambda: np.zeros((0, 2), np.int32))
     losses: tuple[Loss, ...] = field(default=())
+    sampled_from: Ratings | None = None
 
     def __repr__(self) -> str:
         """One line for people: sizes, grid, density."""

@@ -7,7 +7,7 @@ Paper 002: W. Hu, H. Fang, "Decentralized Matrix Factorization with Heterogeneou
 u_i, U         client factors, kept within the unit ball   ``client_factors``  (n_users, K)
 v_j, V         item factors                                ``item_factors``  (n_items, K)
 eta, lambda    ``learning_rate`` (divided by 5 after a quarter and after three quarters of ``epochs``),
-               ``regularization``, which counts once per rating
+               ``regularization``, which counts once per step, Eq. (4)
 =============  =====================================================================================
 
 Client i uploads 2 (u_i . v_j - r_ij) u_i for each of its items, Eq. (4); the recommender steps with v_j, and
@@ -96,6 +96,9 @@ class DecentralisedMF(ServerSwitches):
         Length of the schedule of learning rates, >= 1.
     regularization : float
         >= 0.
+    regularize : "step" or "sample"
+        Whether lambda counts once in every step, as in Eq. (4), or with every rating of the step. They are
+        the same in the order per-rating, the authors' program, whose steps are of one rating.
     init_scale : float
         Standard deviation of the start factors, > 0.
 
@@ -112,6 +115,7 @@ class DecentralisedMF(ServerSwitches):
     learning_rate: float = 0.001
     epochs: int = 100
     regularization: float = 0.01
+    regularize: Literal["step", "sample"] = "step"
     init_scale: float = 0.1
 
     def __post_init__(self) -> None:
@@ -125,6 +129,7 @@ class DecentralisedMF(ServerSwitches):
             learning_rate=above(0),
             epochs=between(1, 1_000_000),
             regularization=at_least(0),
+            regularize=one_of("step", "sample"),
             init_scale=above(0),
         )
         check_switches(self, "decentralised_mf")
@@ -171,8 +176,13 @@ class DecentralisedMF(ServerSwitches):
 
     @property
     def centralised(self) -> Centralised:
-        """The regularization counts once per rating; clients are not kept on the unit ball."""
-        return Centralised(self.factors, self.regularization, per_rating=True)
+        """The loss with the same regularization; clients are not kept on the unit ball."""
+        return Centralised(self.factors, self.regularization, per_rating=self.each_rating)
+
+    @property
+    def each_rating(self) -> bool:
+        """Whether the regularization counts with each rating."""
+        return self.regularize == "sample" or self.stepwise
 
     def rate(self, round_: int) -> float:
         """The learning rate of a round."""
@@ -211,7 +221,13 @@ class DecentralisedMF(ServerSwitches):
         elif self.published:
             sums = None if received is None else jnp.asarray(received.items)
             items, clients = step_at_once(
-                state.item_factors, state.client_factors, data, rate, self.regularization, sums
+                state.item_factors,
+                state.client_factors,
+                data,
+                rate,
+                self.regularization,
+                sums,
+                self.each_rating,
             )
         else:
             outcome = after_round(self._task(state, ratings), received)
@@ -228,10 +244,16 @@ class DecentralisedMF(ServerSwitches):
         """V and U after a round under switches."""
         rate, ridge, before = self.rate(state.round), self.regularization, np.asarray(state.item_factors)
         absent = np.bincount(ratings.items, minlength=ratings.n_items) - outcome.senders
-        # the step adds 2 lambda v_j for every rater, heard or not
-        sums = jnp.asarray(outcome.items - 2 * ridge * absent[:, None] * before)
+        # with every rating the step adds 2 lambda v_j for every rater, heard or not
+        unheard = 2 * ridge * absent[:, None] * before if self.each_rating else 0.0
         items, after = step_at_once(
-            state.item_factors, state.client_factors, device_data(ratings), rate, ridge, sums
+            state.item_factors,
+            state.client_factors,
+            device_data(ratings),
+            rate,
+            ridge,
+            jnp.asarray(outcome.items - unheard),
+            self.each_rating,
         )
         if not self.steps_with_new_items:
             return items, jnp.asarray(outcome.clients)
@@ -245,7 +267,11 @@ class DecentralisedMF(ServerSwitches):
     def _task(self, state: State, ratings: Ratings) -> Task:
         """The clients' side of a round under switches."""
         step = ClientStep(
-            self.rate(state.round), self.regularization, -2.0, ridge_per_rating=True, unit_ball=True
+            self.rate(state.round),
+            self.regularization,
+            -2.0,
+            ridge_per_rating=self.each_rating,
+            unit_ball=True,
         )
         items, attributes = self.broadcast(state)
         clients, data = np.asarray(state.client_factors), device_data(ratings)
@@ -287,7 +313,12 @@ class DecentralisedMF(ServerSwitches):
         return declared(self, published, rate=rates.pop() if len(rates) == 1 else None, rule=RULE)
 
     def _published_manifest(self, ratings: Ratings, rounds: list[int]) -> Manifest:
-        constants = {name: getattr(self, name) for name in ("learning_rate", "epochs", "regularization")}
+        name = "regularization" if self.each_rating else "step_regularization"
+        constants = {
+            "learning_rate": self.learning_rate,
+            "epochs": self.epochs,
+            name: self.regularization,
+        }
         return published_manifest("mf", self, ratings, rounds, constants, upload=Upload(scale=-2.0))
 
 

@@ -52,9 +52,9 @@ def projected(clients: Float[Array, "users K"]) -> Float[Array, "users K"]:
     return clients / jnp.maximum(jnp.linalg.norm(clients, axis=1, keepdims=True), 1.0)
 
 
-@jax.jit
+@partial(jax.jit, static_argnames="each")
 def step_at_once(
-    items: Array, clients: Array, data: Data, rate: Scalar, ridge: Scalar, sums: Array | None
+    items: Array, clients: Array, data: Data, rate: Scalar, ridge: Scalar, sums: Array | None, each: bool
 ) -> tuple[Array, Array]:
     """Make a round of Algorithm 1: one step of V, then one of U with the new V.
 
@@ -71,6 +71,8 @@ def step_at_once(
         lambda.
     sums : (n_items, K) or None
         Sums that reach the recommender; None for those of the uploads as they are.
+    each : bool
+        Whether lambda counts with each rating, and not once as in Eq. (4).
 
     Returns
     -------
@@ -79,23 +81,24 @@ def step_at_once(
 
     References
     ----------
-    Paper 002 (arXiv:2212.00306), Algorithm 1.
+    Paper 002 (arXiv:2212.00306), Algorithm 1, Eq. (4).
     """
-    counted = jnp.ones(data.item.shape)
     if sums is None:
         raters = clients[data.user]
         error = jnp.sum(raters * items[data.item], axis=1) - data.value
         sums = jax.ops.segment_sum(2 * error[:, None] * raters, data.item, items.shape[0])
-    raters_of = jax.ops.segment_sum(counted, data.item, items.shape[0])
-    items = items - rate * (sums + 2 * ridge * raters_of[:, None] * items)
+    counted = jnp.ones(data.item.shape)
+    of_items = jax.ops.segment_sum(counted, data.item, items.shape[0])[:, None] if each else 1.0
+    items = items - rate * (sums + 2 * ridge * of_items * items)
     rated = items[data.item]
     error = jnp.sum(clients[data.user] * rated, axis=1) - data.value
 
     def over_users(values: Array) -> Array:
         return jax.ops.segment_sum(values, data.user, clients.shape[0], indices_are_sorted=True)
 
-    pull = over_users(2 * error[:, None] * rated) + 2 * ridge * over_users(counted)[:, None] * clients
-    return items, projected(clients - rate * pull)
+    of_clients = over_users(counted)[:, None] if each else 1.0
+    gradient = over_users(2 * error[:, None] * rated) + 2 * ridge * of_clients * clients
+    return items, projected(clients - rate * gradient)
 
 
 def step_one_by_one(

@@ -21,9 +21,10 @@ point, and sends (i, W_uu' grad V_i) to every neighbour u'. After all have, V_j^
 
 Open in the paper, an option each: W is in the message and again in line 11 (``weight=twice``) or once; the
 start is one matrix for all (``start=shared``) or each client's own; gradients step by step
-(``order=per-rating``, as Algorithm 1 is indented) or all at the state before the round (``batch``). Not
-given: T, alpha, the threshold, the start, the order of a pass. The threshold is one of co-rated items (6),
-not of similarity.
+(``order=per-rating``, as Algorithm 1 is indented) or all at the state before the round (``batch``); receivers
+step after all have sent, as line 9 says (``receive=barrier``), or at each row (``arrival``). Not given: T,
+alpha, the threshold, the start, the order of a pass. The threshold is one of co-rated items (6), not of
+similarity.
 
 A neighbour sees the rows that its neighbours send it, with ``anonymous`` without their names; it knows its
 own factors, its ratings, W of its neighbours, and the shared start. Nobody holds all of V.
@@ -54,6 +55,7 @@ from victims.protocols.base import (
     Shape,
     pieces,
 )
+from victims.protocols.pdmfrec_arrival import ONE_PASS, UNRECORDED
 from victims.protocols.pdmfrec_manifest import manifest_of, told_to_the_helper
 from victims.protocols.pdmfrec_pass import order_of_pass
 from victims.protocols.pdmfrec_round import by_item
@@ -93,6 +95,9 @@ class PDMFRec(PeerSwitches):
         neighbours alone.
     order : "per-rating" or "batch"
         Whether U moves after every rating, as Algorithm 1 is indented, or once per step.
+    receive : "barrier" or "arrival"
+        Whether receivers step once all have sent, as line 9 has it, or at every row that arrives
+        (``pdmfrec_arrival``), which is not recorded.
     start : "shared" or "private"
         One start of V for all clients, which is public, or one for each.
     start_law : "uniform" or "normal"
@@ -121,6 +126,7 @@ class PDMFRec(PeerSwitches):
     weight: Literal["once", "twice"] = "twice"
     own_step: bool = True
     order: Literal["batch", "per-rating"] = field(default="per-rating", kw_only=True)
+    receive: Literal["barrier", "arrival"] = field(default="barrier", kw_only=True)
     start: Literal["shared", "private"] = "shared"
     start_law: Literal["uniform", "normal"] = "uniform"
     init_scale: float = 0.5
@@ -140,6 +146,7 @@ class PDMFRec(PeerSwitches):
             variant=one_of("full", "-sim", "-sim,all"),
             threshold=at_least(1),
             weight=one_of("once", "twice"),
+            receive=one_of("barrier", "arrival"),
             start=one_of("shared", "private"),
             start_law=one_of("uniform", "normal"),
             init_scale=above(0),
@@ -152,10 +159,14 @@ class PDMFRec(PeerSwitches):
                 self, "pdmfrec", {"upload": "gradient"}, "own_step=false leaves the sender's copy as it is"
             )
 
+        if self.receive == "arrival":
+            refuse(self, "pdmfrec", ONE_PASS, "receive=arrival sends a row at every rating")
+
     @property
     def rules(self) -> Rules:
         """How clients step."""
-        return Rules(self.learning_rate, self.regularization, self.weight == "twice", self.own_step, self)
+        twice, on_arrival = self.weight == "twice", self.receive == "arrival"
+        return Rules(self.learning_rate, self.regularization, twice, self.own_step, on_arrival, self)
 
     @property
     def start_rule(self) -> Start:
@@ -276,6 +287,8 @@ class PDMFRec(PeerSwitches):
     ) -> Iterator[Rows]:
         """Rows of those of the given clients who are heard, items ascending, with their places in a pass."""
         _refuse(sample)
+        if self.receive == "arrival":
+            raise InputError(UNRECORDED)
         row = passed_of(self.rules, state, ratings).sent(self, state)
         position = np.empty(ratings.n_ratings, np.int32)
         order = order_of_pass(ratings, self.shuffle, state.seed, state.round)
@@ -294,6 +307,8 @@ class PDMFRec(PeerSwitches):
 
     def manifest(self, ratings: Ratings, rounds: list[int]) -> Manifest:
         """Everything that neighbours know."""
+        if self.receive == "arrival":
+            raise InputError(UNRECORDED)
         return manifest_of(self, ratings, rounds)
 
 

@@ -91,6 +91,7 @@ def mean_at(
     rows: Float[np.ndarray, "n K"],
     weight: Float[np.ndarray, "users users"],
     twice: bool,
+    one_by_one: bool = False,
 ) -> Float[np.ndarray, "m K"]:
     """Mean over the neighbours of each receiver among the senders; zeros where it has none.
 
@@ -101,14 +102,16 @@ def mean_at(
         Of the senders, about one item.
     weight, twice
         As of ``delivered``.
+    one_by_one : bool
+        Whether the receiver steps at every row, of which the mean is the row: their sum.
 
     Returns
     -------
     (m, K)
     """
     of_edge = weight[receivers[:, None], senders]
-    count = np.maximum(np.count_nonzero(of_edge, axis=1), 1)
-    return ((of_edge**2 if twice else of_edge) @ rows) / count[:, None]
+    total = (of_edge**2 if twice else of_edge) @ rows
+    return total if one_by_one else total / np.maximum(np.count_nonzero(of_edge, axis=1), 1)[:, None]
 
 
 Start = Callable[[np.ndarray, np.ndarray], np.ndarray]  # users and items of pairs -> V^0 of each
@@ -125,6 +128,7 @@ def item_factors_at(
     start: Start,
     users: Int[np.ndarray, " pairs"],
     items: Int[np.ndarray, " pairs"],
+    one_by_one: bool = False,
 ) -> Float[np.ndarray, "pairs K"]:
     """V_j^u of any pairs of a client and an item.
 
@@ -138,6 +142,8 @@ def item_factors_at(
         For each rating the sum over rounds of its rows.
     start : callable
     users, items : (n_pairs,)
+    one_by_one : bool
+        As of ``mean_at``.
 
     Returns
     -------
@@ -150,7 +156,8 @@ def item_factors_at(
         pairs = order[cuts[item] : cuts[item + 1]]
         if pairs.size:
             rows = sent_so_far[index.entry[here]]
-            out[pairs] -= rate * mean_at(users[pairs], index.user[here], rows, weight, twice)
+            arrived = mean_at(users[pairs], index.user[here], rows, weight, twice, one_by_one)
+            out[pairs] -= rate * arrived
     entry = entry_of(ratings, users, items)
     out[entry >= 0] = rated[entry[entry >= 0]]
     return out

@@ -64,6 +64,8 @@ class Rules(NamedTuple):
         Whether the receiver multiplies by W again (line 11).
     own_step : bool
         Whether clients step their own V_i by their own gradient (line 5).
+    on_arrival : bool
+        Whether receivers step at every row that arrives.
     switches : Switches
     """
 
@@ -71,6 +73,7 @@ class Rules(NamedTuple):
     alpha: float
     twice: bool
     own_step: bool
+    on_arrival: bool
     switches: Switches
 
 
@@ -135,6 +138,7 @@ class OwnItems:
             start,
             users,
             items,
+            rules.on_arrival,
         )
 
     def pairs(self, users: Int[np.ndarray, " n"], items: Int[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:

@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float
 from victims.common.errors import InputError
 from victims.data.ratings import Ratings
 from victims.protocols.base import Received
+from victims.protocols.pdmfrec_arrival import after_arrivals
 from victims.protocols.pdmfrec_copies import mean_of_copies, mean_of_rows
 from victims.protocols.pdmfrec_pass import Pass, order_of_pass, pass_at_once, pass_in_order, pass_in_steps
 from victims.protocols.pdmfrec_round import delivered, entry_of
@@ -104,6 +105,8 @@ def after_round(
     InputError
         If the row of a rating of a client who is heard is missing, or a table is too large.
     """
+    if rules.on_arrival:
+        return after_arrivals(rules, state, ratings)
     switches, passed = rules.switches, passed_of(rules, state, ratings)
     stepping, heard = present(switches, ratings.n_users, state.seed, state.round)
     if not stepping.all():

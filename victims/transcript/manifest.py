@@ -38,6 +38,7 @@ CONSTANTS = (  # of all protocols: what ``hyperparameters`` is read for
     "client_learning_rate",
     "learning_rate",
     "regularization",
+    "step_regularization",
     "epochs",
     "adam_epsilon",
     "implicit_weight",

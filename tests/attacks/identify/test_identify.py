@@ -20,6 +20,9 @@ from tests.oracles.local_training import Program as LocalProgram
 from tests.oracles.rule_programs import TRUTH, Recording
 from tests.soak.declarations import declaration
 from tests.soak.identify import random_recording, row_of
+from victims.data.synthetic import Synthetic, generate
+from victims.protocols.decentralised_mf import DecentralisedMF
+from victims.recording import record
 
 NAMED = {  # keys that the rows of such a program always show
     "fresh": {"batch_size": "all", "loss": "squared"},
@@ -297,3 +300,16 @@ def test_a_decay_that_single_precision_hides_is_none(tmp_path):
     found = fl.identify(tmp_path / "t")
     assert found.rule["rule"] == "sgd"
     assert not found.contradictions(fl.open_transcript(tmp_path / "t").manifest)
+
+
+@pytest.mark.parametrize(
+    ("regularize", "constant"), [("step", "step_regularization"), ("sample", "regularization")]
+)
+def test_how_the_regularization_of_a_unit_ball_counts(tmp_path, regularize, constant):
+    """Paper 002's Eq. (4) has it once in a step, its program with every rating."""
+    ratings = generate(Synthetic(users=20, items=24, ratings_per_user=9.0, seed=3))
+    victim = DecentralisedMF(factors=3, learning_rate=0.01, regularization=0.3, regularize=regularize)
+    record(victim, ratings, tmp_path / "t", rounds=[0, 1, 2])
+    constants = fl.identify(tmp_path / "t").constants
+    assert constants[constant] == pytest.approx(0.3)
+    assert len({"step_regularization", "regularization"} & {*constants}) == 1

@@ -127,11 +127,12 @@ class TestAgainstRecordedSums:
     @pytest.mark.parametrize(
         "victim",
         [
-            DecentralisedMF(factors=4, epochs=8, learning_rate=0.01),
+            DecentralisedMF(factors=4, epochs=8, learning_rate=0.01, regularization=0.3),
+            DecentralisedMF(factors=4, epochs=8, learning_rate=0.01, regularization=0.3, regularize="sample"),
             FedMF(factors=4),
             FedMF(factors=4, upload="full-text"),
         ],
-        ids=["mf", "fedmf", "fedmf full-text"],
+        ids=["mf", "mf each", "fedmf", "fedmf full-text"],
     )
     def test_plain_steps_tell_the_sums_of_every_round(self, ratings, tmp_path, victim):
         """Across the round in which mf divides its rate (2 of 8)."""

@@ -103,8 +103,7 @@ class TestSampling:
         """Counts in ten classes of probability; an exact binomial test each."""
         defense = PersonalizedSampling()
         weights = draw(defense, many, 0)
-        mean = weights.user.mean() * weights.item.mean()
-        expected = probabilities(weights.of(many), mean)
+        expected = probabilities(weights.of(many), weights.of(many).mean())
         held = defense.on_device(many, 0)
         kept = np.isin(
             many.users.astype(int) * many.n_items + many.items,
@@ -117,6 +116,21 @@ class TestSampling:
                 (expected[part] * (1 - expected[part])).sum()
             )
             assert abs(deviation) < stats.norm.isf(UNLIKELY / 2)
+
+    def test_noise_is_for_the_mean_over_all_training_ratings(self, many):
+        """Paper 002, section 5.1.2: t is the same in Eq. (5) and in the noise, whoever was sampled."""
+        mean = {
+            "pdpmf": budgets(PersonalizedSampling(), many, 3).mean(),
+            "pdpmf-all-pairs": np.prod(
+                [part.mean() for part in vars(draw(ObjectiveNoise(), many, 3)).values()]
+            ),
+        }
+        assert len(set(mean.values())) == 2
+        for name, expected in mean.items():
+            sampling, noise = make_defenses(name)
+            held = sampling.on_device(many, 3)
+            assert held.n_ratings < many.n_ratings
+            assert noise.threshold(held, 3) == pytest.approx(expected)
 
     def test_one_draw_serves_the_training(self, many):
         run = start(DecentralisedMF(), many, make_defenses("pdpmf"), 0)

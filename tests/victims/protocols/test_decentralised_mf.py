@@ -24,24 +24,26 @@ from victims.transcript.view import ATTRIBUTE
 
 
 def one_epoch_by_hand(victim, ratings, items, clients):
-    """Algorithm 1 of paper 002, rating by rating."""
+    """Algorithm 1 of paper 002, rating by rating; lambda counts once in a gradient, Eq. (4), or with each."""
     items, clients = items.copy(), clients.copy()
     rate, ridge = victim.learning_rate, victim.regularization
-    step = np.zeros_like(items)
+    once, each = (ridge, 0.0) if victim.regularize == "step" else (0.0, ridge)
+    step = 2 * once * items
     for user, item, value in zip(ratings.users, ratings.items, ratings.values, strict=True):
         u, v = clients[user], items[item]
-        step[item] += 2 * (u @ v - value) * u + 2 * ridge * v
+        step[item] += 2 * (u @ v - value) * u + 2 * each * v
     items -= rate * step
-    step = np.zeros_like(clients)
+    step = 2 * once * clients
     for user, item, value in zip(ratings.users, ratings.items, ratings.values, strict=True):
         u, v = clients[user], items[item]
-        step[user] += 2 * (u @ v - value) * v + 2 * ridge * u
+        step[user] += 2 * (u @ v - value) * v + 2 * each * u
     clients -= rate * step
     return items, clients / np.maximum(np.linalg.norm(clients, axis=1, keepdims=True), 1)
 
 
-def test_batch_is_algorithm_1(ratings):
-    victim = DecentralisedMF(factors=4, learning_rate=0.02)
+@pytest.mark.parametrize("options", [{}, {"regularize": "sample"}], ids=["step", "sample"])
+def test_batch_is_algorithm_1(ratings, options):
+    victim = DecentralisedMF(factors=4, learning_rate=0.02, regularization=0.3, **options)
     run = start(victim, ratings, (), 0)
     for number in range(3):
         expected = one_epoch_by_hand(
@@ -116,12 +118,22 @@ def test_uploads_and_manifest(ratings, tmp_path):
             np.testing.assert_allclose(row, 2 * (u @ v[item] - value) * u, atol=1e-12)
             break
     assert view.manifest.upload.scale == -2
-    assert view.manifest.hyperparameters["regularization"] == 0.01
+    assert view.manifest.hyperparameters == {
+        "learning_rate": 0.001,
+        "epochs": 100,
+        "step_regularization": 0.01,
+    }
     assert view.broadcasts[0].noise_scale is None
 
 
 @pytest.mark.parametrize(
-    "victim", [DecentralisedMF(factors=3, learning_rate=0.01), FedMF(factors=3), FedMVMF(update="sgd")]
+    "victim",
+    [
+        DecentralisedMF(factors=3, learning_rate=0.01, regularization=0.3),
+        DecentralisedMF(factors=3, learning_rate=0.01, regularization=0.3, regularize="sample"),
+        FedMF(factors=3),
+        FedMVMF(update="sgd"),
+    ],
 )
 def test_the_attack_restates_the_clients_step(ratings, victim):
     """``attacks.client_rules.client_update`` was written from the papers; the victim moves as it says."""

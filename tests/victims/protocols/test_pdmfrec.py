@@ -13,6 +13,7 @@ from tests.oracles.peer_programs import pdmfrec_of, uploads_of
 from victims.common.errors import InputError
 from victims.data.synthetic import Synthetic, generate
 from victims.protocols.pdmfrec import PDMFRec
+from victims.protocols.pdmfrec_pass import order_of_pass
 from victims.recording import record
 from victims.training import start
 from victims.transcript.reader import open_transcript
@@ -53,6 +54,30 @@ def test_rounds_are_algorithm_1(ratings, options):
             np.testing.assert_allclose(found, program.v[client], atol=1e-12)
     scores = run.predictor(3).scores(np.array([4]))
     np.testing.assert_allclose(scores[0], np.array(program.v[4]) @ program.u[4], atol=1e-12)
+
+
+@pytest.mark.parametrize("options", VARIANTS[:4], ids=str)
+def test_receivers_may_step_at_every_row(ratings, options, tmp_path):
+    """Against the plain program without its barrier; what neighbours cannot know is not recorded."""
+    victim = PDMFRec(receive="arrival", **(SMALL | options))
+    run = start(victim, ratings, [], 1)
+    _, program = pdmfrec_of(victim, run, ratings)
+    every = np.arange(ratings.n_items)
+    for number in range(3):
+        order = ratings.items[order_of_pass(ratings, victim.shuffle, 1, number)]
+        cuts = np.split(order, ratings.indptr[1:-1])
+        program.round_of_arrivals({client: part.tolist() for client, part in enumerate(cuts)})
+        run = run.trained(number)
+        np.testing.assert_allclose(run.state.clients, list(program.u.values()), atol=1e-12)
+        for client in range(ratings.n_users):
+            found = victim.items_of(run.state, ratings, np.full(every.size, client), every)
+            np.testing.assert_allclose(found, program.v[client], atol=1e-12)
+    with pytest.raises(InputError, match=r"receive=arrival of pdmfrec forms no rows .* use receive=barrier"):
+        record(victim, ratings, tmp_path / "t", rounds=[0])
+    with pytest.raises(InputError, match="use receive=barrier"):
+        start(victim, ratings, make_defenses("laplace:scale=0.1"), 0).trained(0)
+    with pytest.raises(InputError, match=r"dropout of pdmfrec must be 0\.0, for receive=arrival"):
+        PDMFRec(receive="arrival", dropout=0.5)
 
 
 def test_rows_that_defenses_leave_alone_are_delivered_as_the_victim_delivers_them(ratings):

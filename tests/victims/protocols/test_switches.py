@@ -27,13 +27,15 @@ MF = DecentralisedMF(factors=4, learning_rate=0.01, regularization=0.05, init_sc
 SGD = FedMVMF("sgd", factors=4, client_learning_rate=2e-3, lambda_factors=0.2, init_scale=0.4)
 PLAIN = {
     "fedmf": Client(0.01, 0.2, -0.02, 0.006, 0.3),
-    "mf": Client(0.01, 0.05, -2.0, ridge_per_rating=True, unit_ball=True),
+    "mf": Client(0.01, 0.05, -2.0, unit_ball=True),
+    "mf each": Client(0.01, 0.05, -2.0, ridge_per_rating=True, unit_ball=True),
     "fedmvmf": Client(2e-3, 0.2, attributes=1.0),
     "include-unrated": Client(2e-3, 0.2, attributes=1.0),
 }
 VICTIMS = {
     "fedmf": FEDMF,
     "mf": MF,
+    "mf each": replace(MF, regularize="sample"),
     "fedmvmf": SGD,
     "include-unrated": replace(SGD, weighting="include-unrated"),
 }
@@ -74,7 +76,7 @@ def program(name: str, switches: dict) -> Client:
 def victim_of(name: str, switches: dict):
     """A victim; for mf, per-rating order of the clients is batch_size=1."""
     given = dict(switches)
-    if name == "mf" and given.pop("order", None):
+    if name.startswith("mf") and given.pop("order", None):
         given["batch_size"] = 1
     return replace(VICTIMS[name], **given)
 
@@ -106,7 +108,8 @@ def one_client(name, switches, run, user):
 # every switch with one victim, every victim with the switches that its own code looks at
 DEFAULT = {
     "fedmf": set(SWITCHES) - {"per-rating", "biases"},  # of mf, too
-    "mf": {"per-rating", "mean", "biases", "moving biases"},
+    "mf": {"per-rating", "minibatches", "mean", "biases", "moving biases"},
+    "mf each": {"minibatches"},
     "fedmvmf": {"minibatches", "copies", "biases", "moving biases"},
     "include-unrated": {"mean", "copies", "biases"},
 }
@@ -145,7 +148,7 @@ def test_rounds_are_those_of_an_independent_program(ratings, name, switches):
             np.add.at(total, index, done.rows[:, :4])
             np.add.at(bias, index, done.rows[:, 4])
         after = run.trained(number)
-        if switches != SWITCHES["mean"] or name != "mf":
+        if switches != SWITCHES["mean"] or not name.startswith("mf"):
             found = after.user_factors(number + 1)
             np.testing.assert_allclose(found, [done.own for done in expected], atol=1e-10)
         if name == "fedmf" and "upload" in switches:
