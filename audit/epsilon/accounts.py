@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Int
 
 from audit.registry import recorded_name
+from victims.common.errors import InputError
 from victims.data.ratings import Ratings
 from victims.protocols.account import Account, Listeners, Setting
 from victims.protocols.base import Defense, Edges, Victim
@@ -107,8 +108,11 @@ def _sent(
         return rated + len(victim.broadcast(state)[1]), ()
     rows = np.zeros(n_users, np.int64)
     everybody = replace(victim, participation=1.0, dropout=0.0) if isinstance(victim, Switches) else victim
-    for some in everybody.uploads(state, ratings, np.arange(n_users)):
-        rows += np.bincount(some.sender, minlength=n_users)
+    try:
+        for some in everybody.uploads(state, ratings, np.arange(n_users)):
+            rows += np.bincount(some.sender, minlength=n_users)
+    except InputError:  # rows that no recording can hold, and that no proof covers
+        return rows, ()
     every, members = np.zeros(n_users, np.int64), _members(adversary)
     coalition = every.copy()
     for graph in _graphs(everybody, state, ratings, n_rounds):

@@ -180,6 +180,11 @@ def test_shared_noise_is_proved_of_the_published_step_alone(option):
     assert not has_number("mf", make_victim("mf", {name: value}), "objective-noise", 1)
 
 
+def test_a_victim_that_forms_no_rows_is_not_covered():
+    victim = make_victim("pdmfrec", {"receive": "arrival"})
+    assert "does not cover receive=arrival" in unproved(victim, make_defenses(TEXTS[0]), name="pdmfrec")
+
+
 def test_lists_name_options_that_exist():
     """A misspelt one would cover nothing, and an option of another victim could come to mean something."""
     for proof in (ROWS, ONE_RATING):
