@@ -33,8 +33,8 @@ def groups_frame(systems: Sequence[System], groups: Mapping[str, str]) -> pd.Dat
     Returns
     -------
     DataFrame
-        With ``points.COLUMNS`` and ``line``; ``metric`` is the group. Systems without groups are left out, but
-        those of which nothing was tested; empty where no system has groups.
+        With ``points.COLUMNS`` and ``line``; ``metric`` is the group. Systems without groups are left out,
+        but those of which nothing was tested; empty where no system has groups.
     """
     lines: list[dict[str, object]] = []
     untested: list[str] = []
