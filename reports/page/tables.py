@@ -196,10 +196,11 @@ def measured_table(rows: Sequence[Row]) -> Table:
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
         if not isinstance(row["adversary"], str) and row["metric"] != BOUND:
-            said = (str(row["metric"]), str(row["status"]), str(row["reason"] or ""))
+            said = (str(row["metric"]), str(row["status"]), _apart(row))
             groups.setdefault((*_place(row)[:4], _whole(row["rounds"]), *said), []).append(row)
     lines = []
-    for (*place, rounds, metric, status, reason), found in groups.items():
+    for (*place, rounds, metric, status, _), found in groups.items():
+        reason = "; ".join(dict.fromkeys(str(row["reason"]) for row in found if row["reason"]))
         values = [
             value for _, value in {(row["seed"], row["value"]) for row in found} if number(value) != "-"
         ]
@@ -218,6 +219,11 @@ def measured_table(rows: Sequence[Row]) -> Table:
         "status",
     )  # fmt: skip
     return without_repetition(Table("Usefulness and cost", heads, tuple(lines), frozenset(numbers)))
+
+
+def _apart(row: Row) -> str:
+    """The reason of a row that ran parts no seeds."""
+    return "" if row["status"] == "ran" else str(row["reason"] or "")
 
 
 def _seeds(rows: Sequence[Row]) -> str:

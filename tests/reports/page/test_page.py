@@ -9,6 +9,7 @@ from itertools import product
 import numpy as np
 import pytest
 
+from reports.learning import worse_than_mean
 from reports.page.content import page_of
 from reports.page.frontier import frontier_frame
 from reports.page.overview import headline, systems_of
@@ -169,6 +170,17 @@ def test_rounds_are_no_seeds():
     found = page([early, late]).measured
     assert found.columns == ("rounds", "metric", "mean")
     assert found.rows == (("1", "ndcg_at_10", "0.2"), ("9", "ndcg_at_10", "0.8"))
+
+
+def test_a_model_of_no_use_is_named_and_its_seeds_are_one_line():
+    why = "the model predicts held-out ratings worse than the training mean"
+    errors = [(1.5, why), (1.3, why), (1.0, "")]
+    rows = [quality("none", value, seed) | {"reason": reason} for seed, (value, reason) in enumerate(errors)]
+    rows = [row | {"metric": "rmse", "baseline": 1.1, "baseline_name": "training mean"} for row in rows]
+    assert worse_than_mean(rows) == [f"fedmvmf, none: {why} (RMSE 1.400, training mean 1.100)"]
+    assert worse_than_mean(rows[2:]) == []
+    (line,) = page(rows).measured.rows
+    assert (line[6], line[-1]) == ("1.267", why)
 
 
 def test_what_all_rows_say_is_said_once():
