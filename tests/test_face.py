@@ -79,9 +79,8 @@ class TestNames:
     def test_what_types_see_is_what_is_loaded(self):
         """The imports under TYPE_CHECKING name the same objects as the lazy ones."""
         tree = ast.parse(Path(fl.__file__).read_text())
-        (typed,) = [
-            node for node in tree.body if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
-        ]
+        branches = (node for node in tree.body if isinstance(node, ast.If))
+        (typed,) = (node for node in branches if ast.unparse(node.test) == "TYPE_CHECKING")
         found = {
             alias.name: node.module
             for node in typed.body
@@ -92,6 +91,11 @@ class TestNames:
         assert set(fl.__all__) == set(found) | {name for name in functions if not name.startswith("_")}
         for name, module in found.items():
             assert getattr(fl, name) is getattr(sys.modules[module], name)
+
+    def test_its_stubs_are_itself(self):
+        """Type checkers take the types of a single module from such a package alone (PEP 561)."""
+        stubs = Path(fl.__file__).with_name("factorleak-stubs") / "__init__.pyi"
+        assert stubs.read_bytes() == Path(fl.__file__).read_bytes()
 
     def test_an_unknown_name(self):
         with pytest.raises(AttributeError, match="no attribute 'telepathy'"):
