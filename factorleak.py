@@ -68,6 +68,8 @@ if TYPE_CHECKING:
     from victims.transcript.recorder import Recorder
     from victims.transcript.view import ATTRIBUTE, ITEM, View
 
+    __version__: str
+
 __all__ = [
     "ATTRIBUTE",
     "ITEM",
@@ -178,16 +180,18 @@ _MODULE_OF = {name: module for module, names in _LOCATIONS.items() for name in n
 _PACKAGES = ("victims", "defenses", "attacks", "reports", "audit")
 
 
-def __getattr__(name: str) -> Any:
-    if name == "__version__":
-        from importlib.metadata import version
+if not TYPE_CHECKING:  # to a checker every name would be there
 
-        return version("factorleak")
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module 'factorleak' has no attribute {name!r}")
-    found = getattr(import_module(_MODULE_OF[name]), name)
-    globals()[name] = found
-    return found
+    def __getattr__(name: str) -> Any:
+        if name == "__version__":
+            from importlib.metadata import version
+
+            return version("factorleak")
+        if name not in _MODULE_OF:
+            raise AttributeError(f"module 'factorleak' has no attribute {name!r}")
+        found = getattr(import_module(_MODULE_OF[name]), name)
+        globals()[name] = found
+        return found
 
 
 def __dir__() -> list[str]:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from statistics import fmean
 from typing import Any
 
 from rich.table import Table
 
-from reports.verdicts import number
+from reports.verdicts import Row, grouped, number
+
+ERROR = "rmse"
 
 
 def learning_table(
@@ -43,6 +46,30 @@ def learning_table(
     table.add_row("centralised mean + user bias + item bias", number(bias))
     table.add_row("training mean", number(mean))
     return table
+
+
+def worse_than_mean(rows: Sequence[Row]) -> list[str]:
+    """Say which models predict worse than the training mean: a line for each victim and defense.
+
+    Parameters
+    ----------
+    rows : sequence of mapping
+        With the columns of ``results.json``; the reason of a model's error says so.
+
+    Returns
+    -------
+    list of str
+    """
+    poor = [row for row in rows if row["metric"] == ERROR and row["status"] == "ran" and row["reason"]]
+    return [
+        f"{victim}, {defense or 'none'}: {reason} (RMSE {_mean(found, 'value')}, training mean "
+        f"{_mean(found, 'baseline')})"
+        for (victim, defense, reason), found in grouped(poor, "victim", "defense", "reason").items()
+    ]
+
+
+def _mean(rows: Sequence[Row], column: str) -> str:
+    return number(fmean(row[column] for row in rows))
 
 
 def tuning_table(trials: Sequence[Any], measure: str, title: str, most: int = 10) -> Table:

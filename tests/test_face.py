@@ -22,6 +22,30 @@ from victims.protocols.fedmvmf import FedMVMF
 HEAVY = ("jax", "numpy", "pandas", "scipy", "pyarrow", "seaborn", "typer", "pydantic", "audit.registry")
 PACKAGES = ("victims", "defenses", "attacks", "reports", "audit")
 
+ELSEWHERE = f"""
+import builtins, importlib, pkgutil, sys
+
+UNIX = {{"resource", "fcntl", "termios", "tty", "pty", "pwd", "grp"}}
+real = builtins.__import__
+
+def only_elsewhere(name, importer=None, *rest):
+    whose = str((importer or {{}}).get("__name__")).partition(".")[0]
+    if name in UNIX and whose in {(*PACKAGES, "factorleak")!r}:
+        raise ModuleNotFoundError(f"No module named {{name!r}}")
+    return real(name, importer, *rest)
+
+builtins.__import__ = only_elsewhere
+import factorleak as fl
+
+for package in map(importlib.import_module, {PACKAGES!r}):
+    for found in pkgutil.walk_packages(package.__path__, f"{{package.__name__}}."):
+        if not found.name.endswith("__main__"):
+            importlib.import_module(found.name)
+few = fl.synthetic(users=40, items=20, ratings_per_user=6)
+found = fl.audit(few, attacks="spectral", updates="sgd", weightings="include-unrated", rounds=[0])
+print(found[found.metric == "rated_rating_accuracy"].verdict.iloc[0])
+"""
+
 
 def python(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
     """A new interpreter in a folder."""
@@ -55,9 +79,8 @@ class TestNames:
     def test_what_types_see_is_what_is_loaded(self):
         """The imports under TYPE_CHECKING name the same objects as the lazy ones."""
         tree = ast.parse(Path(fl.__file__).read_text())
-        (typed,) = [
-            node for node in tree.body if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
-        ]
+        branches = (node for node in tree.body if isinstance(node, ast.If))
+        (typed,) = (node for node in branches if ast.unparse(node.test) == "TYPE_CHECKING")
         found = {
             alias.name: node.module
             for node in typed.body
@@ -69,6 +92,11 @@ class TestNames:
         for name, module in found.items():
             assert getattr(fl, name) is getattr(sys.modules[module], name)
 
+    def test_its_stubs_are_itself(self):
+        """Type checkers take the types of a single module from such a package alone (PEP 561)."""
+        stubs = Path(fl.__file__).with_name("factorleak-stubs") / "__init__.pyi"
+        assert stubs.read_bytes() == Path(fl.__file__).read_bytes()
+
     def test_an_unknown_name(self):
         with pytest.raises(AttributeError, match="no attribute 'telepathy'"):
             fl.telepathy  # noqa: B018
@@ -76,6 +104,16 @@ class TestNames:
     def test_version(self, tmp_path):
         done = python("-m", "factorleak", "--version", cwd=tmp_path)
         assert done.stdout.split() == ["factorleak", fl.__version__]
+
+
+class TestElsewhere:
+    """Where Python has no modules of Unix alone, as on Windows: our code finds none, whoever else does."""
+
+    def test_every_module_and_an_audit(self, tmp_path):
+        script = tmp_path / "elsewhere.py"
+        script.write_text(ELSEWHERE)
+        done = python(script, cwd=tmp_path)
+        assert done.stdout.split() == ["LEAK"], done.stderr[-2000:]
 
 
 class TestHidden:

@@ -62,6 +62,7 @@ def run_campaign(
     from audit.campaigns.parts import PROCEDURE
     from audit.experiments.estimates import estimated, try_out
     from audit.requests.reporting import ReportRequest, report
+    from reports.learning import worse_than_mean
 
     content = read_campaign(path)
     matrix = matrix_of(content, path.parent)
@@ -90,7 +91,10 @@ def run_campaign(
     build.show(output, changed)
     told = as_records(changed)
     taken = time.perf_counter() - start
-    output.results(rows, out, taken, None, changes=told, cells=len(cells), **counts)
+    notes = worse_than_mean(rows)
+    for note in notes:
+        output.show(f"note: {note}")
+    output.results(rows, out, taken, None, notes=notes, changes=told, cells=len(cells), **counts)
     made = report(ReportRequest(out, title=content.title))
     for system in made.page.systems:
         output.show(system.sentence)

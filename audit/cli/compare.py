@@ -129,6 +129,7 @@ def compare(
     from audit.option_texts import parse_options
     from reports.compare import comparison_table, cost_of_defenses_table
     from reports.compare_figure import comparison_figure
+    from reports.learning import worse_than_mean
 
     output = Output(quiet, as_json)
     refuse_unwritable(out)
@@ -162,6 +163,7 @@ def compare(
     )
     output.show(comparison_table(rows, title))
     output.show(cost_of_defenses_table(rows, f"What they leave and cost, {trained} rounds of training"))
+    notes = [*notes, *worse_than_mean(rows)]
     for note in notes:
         output.show(f"note: {note}")
     figures = comparison_figure(rows, out)

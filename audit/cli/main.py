@@ -6,9 +6,10 @@ import sys
 from collections.abc import Callable
 from errno import EDQUOT, EFBIG, EIO, ENOSPC, EROFS
 from functools import cache
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperCommand
 from typer.main import get_command
 
 from audit.cli import (
@@ -33,6 +34,24 @@ from audit.shell.exits import Exit
 from audit.shell.notes import complain
 from victims.common.errors import InputError, OutputError, one_line
 from victims.common.files import reason_of
+
+
+class Plain(TyperCommand):
+    """A command whose help is plain: typer before 0.21.1 escapes its brackets for rich all the same."""
+
+    def get_help(self, ctx: Any) -> str:
+        """Format the help.
+
+        Parameters
+        ----------
+        ctx : Context
+
+        Returns
+        -------
+        str
+        """
+        return super().get_help(ctx).replace("\\[", "[")
+
 
 app = typer.Typer(
     name="factorleak",
@@ -69,13 +88,13 @@ for command, ending in (
     (claims.claims, claims.EXAMPLES),
     (report.report, report.EXAMPLES),
 ):
-    app.command(epilog=ending, short_help=_whole(command))(command)
-app.command("list", epilog=listing.LIST_EXAMPLES, short_help=_whole(listing.list_))(listing.list_)
-data_app.command("list", epilog=listing.DATA_LIST_EXAMPLES)(listing.data_list)
-data_app.command("fetch", epilog=listing.DATA_FETCH_EXAMPLES)(listing.data_fetch)
+    app.command(cls=Plain, epilog=ending, short_help=_whole(command))(command)
+app.command("list", cls=Plain, epilog=listing.LIST_EXAMPLES, short_help=_whole(listing.list_))(listing.list_)
+data_app.command("list", cls=Plain, epilog=listing.DATA_LIST_EXAMPLES)(listing.data_list)
+data_app.command("fetch", cls=Plain, epilog=listing.DATA_FETCH_EXAMPLES)(listing.data_fetch)
 app.add_typer(data_app, name="data")
-transcript_app.command(epilog=transcript.CHECK_EXAMPLES)(transcript.check)
-transcript_app.command(epilog=transcript.SCHEMA_EXAMPLES)(transcript.schema)
+transcript_app.command(cls=Plain, epilog=transcript.CHECK_EXAMPLES)(transcript.check)
+transcript_app.command(cls=Plain, epilog=transcript.SCHEMA_EXAMPLES)(transcript.schema)
 app.add_typer(transcript_app, name="transcript")
 
 

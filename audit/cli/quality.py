@@ -71,6 +71,7 @@ def quality(
     """Ranking quality with and without encryption, for known and new users and items."""
     from audit.experiments.ranking_quality import Plan, run, settled, with_popularity
     from audit.option_texts import parse_options
+    from reports.learning import worse_than_mean
     from reports.ranking import quality_table
     from victims.evaluation.ranking_cases import SCENARIOS
     from victims.evaluation.ranks import Cut
@@ -104,5 +105,8 @@ def quality(
         f"Ranking at {k}, relevant {relevant:g}, under {defense}, {rounds} rounds, mean of {runs} runs (sd)"
     )
     output.show(quality_table(rows, title))
+    notes = worse_than_mean(found)
+    for note in notes:
+        output.show(f"note: {note}")
     output.failures(found)
-    output.results(found, out, time.perf_counter() - start, told=rows)
+    output.results(found, out, time.perf_counter() - start, told=rows, notes=notes)

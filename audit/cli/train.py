@@ -81,7 +81,7 @@ def train(
     from reports.learning import learning_table
     from victims.common.validation import require
     from victims.data.splits import split_by
-    from victims.evaluation.rating_error import learning_curve
+    from victims.evaluation.rating_error import learning_curve, why_poor
 
     require("a training", "seed", seed, SEED, "the default is 0")
     output = Output(quiet, as_json)
@@ -112,6 +112,9 @@ def train(
     name = f"{victim} {'/'.join(scenario.values())}{under}: RMSE on held-out ratings, stars"
     output.show(learning_table(learned.rounds, learned.rmse, learned.centralised, learned.bias,
                                  learned.mean, name))  # fmt: skip
+    poor = why_poor(learned.rmse[-1], learned.mean, model.centralised)
+    if poor:
+        output.show(f"note: {poor} (after {learned.rounds[-1]} rounds)")
     if learned.stopped:
         output.show(f"stopped after {learned.rounds[-1]} rounds, by stop_gradient")
     accounts = accounts_of(
@@ -131,7 +134,14 @@ def train(
     ]
     baselines = {"centralised": learned.centralised, "bias": learned.bias, "mean": learned.mean}
     output.finish(
-        {**scenario, "rows": rmse, **baselines, "accounts": accounts_as_json(accounts), "seconds": seconds}
+        {
+            **scenario,
+            "rows": rmse,
+            **baselines,
+            "notes": [poor] if poor else [],
+            "accounts": accounts_as_json(accounts),
+            "seconds": seconds,
+        }
     )
 
 

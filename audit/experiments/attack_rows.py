@@ -81,6 +81,8 @@ def rows_of(
 ) -> list[Row]:
     """Attack a recording, score the answer, and say how the attack fared.
 
+    ``seconds`` of each row is all that was spent for them, permutation replicates included.
+
     Parameters
     ----------
     attempt : Attempt
@@ -97,10 +99,24 @@ def rows_of(
     -------
     list of dict
     """
+    start = time.perf_counter()
+    rows = _made(attempt, columns, transcript, truth, say, with_ceilings)
+    seconds = time.perf_counter() - start
+    return [{**row, "seconds": seconds} for row in rows]
+
+
+def _made(
+    attempt: Attempt,
+    columns: Row,
+    transcript: Transcript,
+    truth: Truth | None,
+    say: Say,
+    with_ceilings: bool,
+) -> list[Row]:
+    """The rows without their seconds."""
     say(attempt.label)
     view = rows_of_others(view_of(transcript, attempt.adversary), attempt.attack)
     view = sampled(view, attempt.attack, attempt.sample, attempt.seed)
-    start = time.perf_counter()
     answer = answered(
         attempt.attack,
         attempt.options,
@@ -108,11 +124,10 @@ def rows_of(
         attempt.seed,
         lambda done, clients: say(f"{attempt.label}, {done} of {clients} clients"),
     )
-    seconds = time.perf_counter() - start
     what = entry("attacks", attempt.attack)
     if not (answer.obstacle and (what.sums or what.unsigned)):  # those say themselves what they lack
         answer = _of_others(view, answer)
-    columns = {**columns, "seconds": seconds, "bytes": _seen_bytes(view)}
+    columns = {**columns, "bytes": _seen_bytes(view)}
     if attempt.of_sample and truth is not None and answer.identities == Identities.CLIENTS:
         answer = _of_users(answer, np.intersect1d(answer.users, truth.users))
 

@@ -6,8 +6,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from audit.experiments import campaign
 from audit.experiments.compare_cells import Asked, adapted
 from audit.experiments.encryption import encrypts, standing_in
@@ -21,10 +19,9 @@ from audit.scoring.verdicts import NOT_TESTED
 from victims.common.errors import InputError
 from victims.data.ratings import Ratings
 from victims.evaluation.ranking import ranked, trained
-from victims.evaluation.ranking_cases import Case, case
+from victims.evaluation.ranking_cases import case
 from victims.evaluation.ranks import constant, popular
-from victims.evaluation.rating_error import predictions
-from victims.training import Run
+from victims.evaluation.rating_error import errors, why_poor
 
 QUALITY = "ndcg_at_10"
 TIED = "ndcg_at_10/constant"  # of a predictor that says the same of every item
@@ -119,8 +116,9 @@ def _quality(task: Asked, ratings: Ratings) -> list[Row]:
         (QUALITY if name == "ndcg" else name, value, beside, "popularity")
         for name, value, beside in zip(found._fields, found, guess, strict=True)
     ]
+    own, mean = errors(run, chosen.train, chosen.test)
     numbers.append((TIED, tied.ndcg, guess.ndcg, "popularity"))
-    numbers.append((ERROR, *_errors(run, chosen), "training mean"))
+    numbers.append((ERROR, own, mean, "training mean"))
     return [
         make_row(
             **task.columns(),
@@ -130,17 +128,10 @@ def _quality(task: Asked, ratings: Ratings) -> list[Row]:
             baseline=beside,
             baseline_name=name,
             status="ran",
+            reason=why_poor(own, mean, victim.centralised) if metric == ERROR else "",
         )
         for metric, value, beside, name in numbers
     ]
-
-
-def _errors(run: Run, chosen: Case) -> tuple[float, float]:
-    """Root mean square errors on held-out ratings, in stars: of the system, and of the training mean."""
-    test = chosen.test
-    guesses = predictions(run, test), np.full(test.n_ratings, chosen.train.values.mean())
-    own, mean = (float(np.sqrt(np.mean((guess - test.values) ** 2))) for guess in guesses)
-    return own, mean
 
 
 def _cost(task: Asked, ratings: Ratings) -> list[Row]:

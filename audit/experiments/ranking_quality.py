@@ -23,14 +23,16 @@ from victims.common.errors import InputError
 from victims.common.validation import Rule, each, one_of, require_fields
 from victims.data.ratings import Ratings
 from victims.data.splits import refuse_unknown_rule
-from victims.evaluation.ranking import fold_in_obstacle, measure
+from victims.evaluation.ranking import fold_in_obstacle, ranked, trained
 from victims.evaluation.ranking_cases import EXISTING, SCENARIOS, case
 from victims.evaluation.ranks import PAPER, READINGS, Cut, popular
+from victims.evaluation.rating_error import errors, why_poor
 from victims.protocols.base import Victim
 
 System = Literal["encrypted", "plain"]
 SYSTEMS: tuple[System, ...] = ("encrypted", "plain")
 POPULARITY = "popularity"
+ERROR = "rmse"  # of existing users
 
 
 @dataclass(frozen=True)
@@ -209,7 +211,7 @@ def cells_of(plan: Plan, ratings: Ratings, directory: Path) -> list[Cell[Ranking
 
 
 def with_popularity(rows: Sequence[Mapping[str, Any]]) -> list[Row]:
-    """Give popularity rows of its own, as a third system; what failed is left out.
+    """Give popularity rows of its own, as a third system; what failed, or has another baseline, is left out.
 
     Parameters
     ----------
@@ -223,7 +225,7 @@ def with_popularity(rows: Sequence[Mapping[str, Any]]) -> list[Row]:
     """
     cells: dict[tuple[str, int], dict[str, list[Row]]] = {}
     for row in rows:
-        if row["status"] != "ran":
+        if row["status"] != "ran" or row["baseline_name"] != POPULARITY:
             continue
         systems = cells.setdefault((row["scenario"], row["run"]), {})
         where = {"scenario": row["scenario"], "run": row["run"]}
@@ -265,11 +267,10 @@ def _measure(cell: Cell[Ranking], ratings: Ratings, say: Say) -> list[Row]:
     defenses = make_defenses(
         standing_in(task.defense) or "none" if task.system == "encrypted" else task.defense
     )
-    found = measure(
-        plan.made_victim(), chosen, rounds=plan.rounds, defenses=defenses, seed=task.seed, cut=plan.cut
-    )
-    guesses = popular(chosen, task.seed, plan.cut)
-    return [
+    victim = plan.made_victim()
+    run = trained(victim, chosen, rounds=plan.rounds, defenses=defenses, seed=task.seed)
+    found, guesses = ranked(run, chosen, plan.cut), popular(chosen, task.seed, plan.cut)
+    rows = [
         make_row(
             **task.columns(),
             metric=_metric(task.scenario, reading, name, plan.cut.k),
@@ -282,6 +283,19 @@ def _measure(cell: Cell[Ranking], ratings: Ratings, say: Say) -> list[Row]:
         for reading, values in found.items()
         for name, value, guess in zip(values._fields, values, guesses[reading], strict=True)
     ]
+    if task.scenario != EXISTING:
+        return rows
+    own, mean = errors(run, chosen.train, chosen.test)
+    error = make_row(
+        **task.columns(),
+        metric=ERROR,
+        value=own,
+        baseline=mean,
+        baseline_name="training mean",
+        status="ran",
+        reason=why_poor(own, mean, victim.centralised),
+    )
+    return [*rows, error | task.beside(READINGS[0], ERROR)]
 
 
 def _metric(scenario: str, reading: str, name: str, k: int) -> str:

@@ -15,9 +15,10 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from attacks.base import Attack, Reconstruction
+from attacks.base import Attack, Outcome, Reconstruction, Scope
 from audit.experiments.answers import complaints
 from audit.factories import make_attack, make_victim
+from audit.scoring.abstentions import in_words
 from audit.scoring.score import score
 from audit.scoring.truth import Truth, read_truth
 from victims.data.ratings import Ratings
@@ -44,7 +45,8 @@ def check_attack(attack: Attack) -> None:
 
     It has a name and the verb; it can be sent to a worker process; it answers or abstains for every client
     of a view, within the items, levels and probabilities that exist; the same view and key give the same
-    answer; and where gradients are dealt out anew among the rows it reads no more than the best guess.
+    answer; where gradients are permuted among the rows it recovers no more than the baseline; and of uploads
+    that determine every rating it answers somebody, unless it says that it does not apply to them.
 
     Parameters
     ----------
@@ -62,6 +64,7 @@ def check_attack(attack: Attack) -> None:
     """
     _demand(isinstance(attack, Attack), f"an attack has a name and `attack(view, key)`, got {attack!r:.200}")
     name = _common(attack)
+    tried = []
     for view, truth in _recordings():
         found = attack.attack(view, KEY)
         for complaint in complaints(found, view):
@@ -69,6 +72,14 @@ def check_attack(attack: Attack) -> None:
         again = attack.attack(view, KEY)
         _demand(_alike(found, again), f"attack {name!r} must give the same answer for the same view and key")
         _read_nothing_of_noise(attack, view, truth)
+        tried += [found] if found.outcome != Outcome.NOT_APPLICABLE else []
+    why = "; ".join(filter(None, (in_words(one.abstained, one.users.size) for one in tried)))
+    _demand(
+        not tried or any(map(_answers, tried)),
+        f"attack {name!r} must answer some client of recordings without a defense, whose uploads determine "
+        f"every rating, got no answer ({why or 'and no reason'}); where it does not apply, return "
+        "fl.all_abstain",
+    )
 
 
 def check_defense(defense: Defense) -> None:
@@ -155,6 +166,13 @@ def _read_nothing_of_noise(attack: Attack, view: View, truth: Truth) -> None:
             f"attack {attack.name!r} must read nothing where gradients are dealt out anew, got "
             f"{one.metric} {one.summary.value:.3f} beside {one.summary.baseline:.3f} (p = {chance:.1g})",
         )
+
+
+def _answers(found: Reconstruction) -> bool:
+    """Whether anything is said of any client, in blocks or beside them."""
+    lengths = found.scope == Scope.LIST_LENGTHS and len(found.abstained) < found.users.size
+    beside = lengths or found.factors is not None or found.linked is not None
+    return beside or any(bool((~np.isnan(block.value)).any()) for block in found.blocks)
 
 
 def _recordings() -> Iterator[tuple[View, Truth]]:

@@ -196,11 +196,12 @@ def _end_children() -> None:
                 continue
         return found
 
-    for number in (signal.SIGTERM, signal.SIGKILL, signal.SIGKILL):  # who was started meanwhile, too
+    kill = psutil.Process.kill  # Windows has no SIGKILL
+    for end in (psutil.Process.terminate, kill, kill):  # who was started meanwhile, too
         mine = below()
         for child in mine:
             try:
-                child.send_signal(number)
+                end(child)
             except psutil.Error:
                 continue
         psutil.wait_procs(mine, timeout=KILLED)

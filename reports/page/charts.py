@@ -12,11 +12,8 @@ from reports.leaks import LEAKS
 from reports.page.drawing import ON_PAGE, Chart, panels
 from reports.page.frontier import frontier
 from reports.page.groups import by_client, by_item
-from reports.page.overview import NO_TRUTH, System
+from reports.page.overview import System
 from reports.page.points import blocks_frame, leaks_frame, rounds_frame
-from reports.verdicts import ANSWERED
-
-KINDS = {**LEAKS, ANSWERED: NO_TRUTH}
 
 
 def charts_of(systems: Sequence[System]) -> list[Chart]:
@@ -43,8 +40,7 @@ def _leakage(systems: Sequence[System]) -> Chart | None:
     many = frame.adversary.nunique() > 1
     names = frame.system + ": " + frame.adversary if many else frame.system
     frame = frame.assign(line=frame.adversary if single else names)
-    there = set(frame.metric)
-    figure, hovers = panels(frame, {name: title for name, title in KINDS.items() if name in there}, "leak")
+    figure, hovers = panels(frame, {kind: kind for kind in dict.fromkeys(frame.metric)}, "leak")
     caption = (
         "Strongest answer to each adversary with its 95 % interval over clients; the tick is the best guess "
         "without the transcript, the dotted one the ceiling. What was not tested is in the grey lane."
@@ -73,7 +69,10 @@ def _rounds(systems: Sequence[System]) -> Chart | None:
         axes.set(xlabel="rounds watched", ylabel=LEAKS[frame.metric.iloc[0]] + " right", ylim=(-0.02, 1.05))
         axes.set_xticks(sorted(set(frame.rounds)))
         axes.legend(frameon=False, title="", loc="upper left", bbox_to_anchor=(1.01, 1))
-    caption = "Ratings read right by the strongest attack, against how many rounds the adversary watches."
+    caption = (
+        "Ratings read right by the strongest attack, against how many rounds the adversary watches. What "
+        "was not tested has no mark here."
+    )
     return Chart("rounds", "Leakage by round", caption, figure, {"rounds": list(frame.hover)})
 
 

@@ -45,7 +45,7 @@ class Page:
     results, claims, measured : Table
         Answers of attacks; claimed epsilons; usefulness and cost.
     silent : Table
-        What failed, does not apply or was not answered, and why.
+        What failed, does not apply, was not answered or is inconclusive, and why.
     facts : tuple of (str, str)
         Versions, seeds, times, commands.
     """

@@ -18,11 +18,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from reports.compare import QUALITY, SENT, values_of
+from reports.learning import ERROR
 from reports.page.drawing import ON_PAGE, Chart
 from reports.page.overview import System
 from reports.verdicts import NOT_TESTED, Row, number
 
-TIED, ERROR = f"{QUALITY}/constant", "rmse"
+TIED = f"{QUALITY}/constant"
 AXES = {
     QUALITY: "ranking, beside popularity (NDCG@10)",
     ERROR: "rating error, beside the training mean (RMSE)",

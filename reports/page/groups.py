@@ -9,7 +9,7 @@ import pandas as pd
 from reports.leaks import best, of_group
 from reports.page.drawing import Chart, panels
 from reports.page.overview import System
-from reports.page.points import COLUMNS, HEADLINE, line_of
+from reports.page.points import COLUMNS, RATINGS, line_of
 
 CLIENTS = {
     "": "all clients",
@@ -19,7 +19,6 @@ CLIENTS = {
     "many_ratings": "many ratings",
 }
 ITEMS = {"": "all items", "rare_items": "rare items", "common_items": "common", "popular_items": "popular"}
-RATINGS = HEADLINE[0]
 
 
 def groups_frame(systems: Sequence[System], groups: Mapping[str, str]) -> pd.DataFrame:
@@ -34,18 +33,25 @@ def groups_frame(systems: Sequence[System], groups: Mapping[str, str]) -> pd.Dat
     Returns
     -------
     DataFrame
-        With ``points.COLUMNS`` and ``line``; ``metric`` is the group. Systems without groups are left out.
+        With ``points.COLUMNS`` and ``line``; ``metric`` is the group. Systems without groups are left out,
+        but those of which nothing was tested; empty where no system has groups.
     """
-    lines = []
+    lines: list[dict[str, object]] = []
+    untested: list[str] = []
+    there: set[str] = set()
     for system in systems:
         row = best([one for one in system.rows if isinstance(one["adversary"], str)], RATINGS)
         found = {} if row is None else {group: of_group(row, system.rows, group) for group in groups if group}
+        if row is None and system.adversaries:
+            untested.append(system.short)
         if row is None or not any(found.values()):
             continue
         for group, part in {"": row, **found}.items():
             if part is not None:
                 whole = {**part, "verdict": row["verdict"]}
-                lines.append({**line_of(system.short, str(row["adversary"]), group, whole)})
+                lines.append(line_of(system.short, str(row["adversary"]), group, whole))
+                there.add(group)
+    lines += [line_of(name, "", group, None) for name in untested for group in groups if group in there]
     return pd.DataFrame(lines, columns=list(COLUMNS)).assign(line=lambda frame: frame.system)
 
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
 
-from reports.leaks import best, metrics_of
+from reports.leaks import best
 from reports.page.overview import System
-from reports.verdicts import ANSWERED, NOT_TESTED, Row, grouped, number, of_what, tested, verdict_of
+from reports.verdicts import NOT_TESTED, Row, grouped, number, of_what, tested, verdict_of
 
-HEADLINE = ("rated_rating_accuracy", "rated_set_auc", "attribute_group_accuracy", ANSWERED)
+RATINGS = "rated_rating_accuracy"
 BLOCK = re.compile(r"attribute_group_accuracy/(\d+)")
 COLUMNS = (
     "system",
@@ -39,22 +40,19 @@ def leaks_frame(systems: Sequence[System]) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        With ``COLUMNS``.
+        With ``COLUMNS``; ``metric`` is the kind.
     """
-    lines = []
-    for system in systems:
-        for seen in system.adversaries:
-            rows = [row for row in system.rows if row["adversary"] == seen.adversary]
-            lines += [
-                line_of(system.short, ", ".join(seen.alike), metric, best(rows, metric))
-                for metric in HEADLINE
-                if any(row["metric"] in metrics_of(metric) for row in system.rows)
-            ]
+    lines = [
+        line_of(system.short, ", ".join(seen.alike), leak.kind, leak.row)
+        for system in systems
+        for seen in system.adversaries
+        for leak in seen.leaks
+    ]
     return pd.DataFrame(lines, columns=list(COLUMNS))
 
 
 def blocks_frame(systems: Sequence[System]) -> pd.DataFrame:
-    """Collect the strongest answer about each block of attributes, over all adversaries.
+    """Collect the strongest answer about each block of attributes of the data, over all adversaries.
 
     Parameters
     ----------
@@ -65,10 +63,13 @@ def blocks_frame(systems: Sequence[System]) -> pd.DataFrame:
     DataFrame
         With ``COLUMNS``; ``metric`` is the block.
     """
-    lines = []
-    for system in systems:
-        names = sorted({row["metric"] for row in system.rows if BLOCK.fullmatch(str(row["metric"]))})
-        for name in names:
+    lines: list[dict[str, object]] = []
+    blocks: dict[str, set[str]] = defaultdict(set)
+    for row in (row for system in systems for row in system.rows):
+        if BLOCK.fullmatch(str(row["metric"])):
+            blocks[row["data"]].add(str(row["metric"]))
+    for system in (one for one in systems if one.adversaries):
+        for name in sorted(blocks[system.rows[0]["data"]]):
             found = [row for row in system.rows if row["metric"] == name and tested(row)]
             strongest = max(found, key=lambda row: row["advantage"], default=None)
             block = f"block {name.rpartition('/')[2]}"
@@ -77,7 +78,7 @@ def blocks_frame(systems: Sequence[System]) -> pd.DataFrame:
     return pd.DataFrame(lines, columns=list(COLUMNS))
 
 
-def rounds_frame(systems: Sequence[System], metric: str = HEADLINE[0]) -> pd.DataFrame:
+def rounds_frame(systems: Sequence[System], metric: str = RATINGS) -> pd.DataFrame:
     """Collect what is read by how many rounds are watched, where they differ.
 
     Parameters
@@ -124,7 +125,7 @@ def line_of(system: str, adversary: str, metric: str, row: Row | None) -> dict[s
             **numbers,
             "verdict": NOT_TESTED,
             "about": "",
-            "hover": f"{system}, {adversary}: {NOT_TESTED}",
+            "hover": f"{', '.join(filter(None, (system, adversary)))}: {NOT_TESTED}",
         }
     return {
         **shared,

@@ -12,6 +12,8 @@ from reports.verdicts import (
     ANSWERED,
     CLAIMED,
     DIFFERENCES,
+    INCONCLUSIVE,
+    NOT_TESTED,
     SIZES,
     Row,
     is_guess,
@@ -146,7 +148,7 @@ def claims_table(rows: Sequence[Row]) -> Table:
 
 
 def silent_table(rows: Sequence[Row]) -> Table:
-    """One line for each attack and reason; places that share both stand together.
+    """One line for each attack and reason why it settles nothing; places that share both stand together.
 
     Parameters
     ----------
@@ -159,8 +161,8 @@ def silent_table(rows: Sequence[Row]) -> Table:
     """
     groups: dict[tuple[str, str, str], list[str]] = {}
     for row in rows:
-        if not is_guess(row) and (why := why_not(row)):
-            status = "not answered" if row["status"] == "ran" else str(row["status"])
+        if verdict_of(row) in (NOT_TESTED, INCONCLUSIVE) and (why := why_not(row)):
+            status = _status(row)
             reason = why.removeprefix(f"{row['status']}: ")
             where = f"{row['defense'] or 'none'}, {row['adversary']}, {row['update']}/{row['weighting']}"
             groups.setdefault((str(row["attack"] or "-"), status, reason), []).append(where)
@@ -168,7 +170,15 @@ def silent_table(rows: Sequence[Row]) -> Table:
         (attack, status, reason, "; ".join(dict.fromkeys(places)))
         for (attack, status, reason), places in groups.items()
     ]
-    return Table("What was not read, and why", ("attack", "status", "reason", "where"), tuple(lines))
+    return Table("What settles nothing, and why", ("attack", "status", "reason", "where"), tuple(lines))
+
+
+def _status(row: Row) -> str:
+    """What became of an attack that settles nothing."""
+    if row["status"] != "ran":
+        return str(row["status"])
+    unanswered = verdict_of(row) == NOT_TESTED or row["n_abstained"] >= row["n_users"]
+    return "not answered" if unanswered else "inconclusive"
 
 
 def measured_table(rows: Sequence[Row]) -> Table:
@@ -186,10 +196,11 @@ def measured_table(rows: Sequence[Row]) -> Table:
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
         if not isinstance(row["adversary"], str) and row["metric"] != BOUND:
-            said = (str(row["metric"]), str(row["status"]), str(row["reason"] or ""))
+            said = (str(row["metric"]), str(row["status"]), _apart(row))
             groups.setdefault((*_place(row)[:4], _whole(row["rounds"]), *said), []).append(row)
     lines = []
-    for (*place, rounds, metric, status, reason), found in groups.items():
+    for (*place, rounds, metric, status, _), found in groups.items():
+        reason = "; ".join(dict.fromkeys(str(row["reason"]) for row in found if row["reason"]))
         values = [
             value for _, value in {(row["seed"], row["value"]) for row in found} if number(value) != "-"
         ]
@@ -208,6 +219,11 @@ def measured_table(rows: Sequence[Row]) -> Table:
         "status",
     )  # fmt: skip
     return without_repetition(Table("Usefulness and cost", heads, tuple(lines), frozenset(numbers)))
+
+
+def _apart(row: Row) -> str:
+    """The reason of a row that ran parts no seeds."""
+    return "" if row["status"] == "ran" else str(row["reason"] or "")
 
 
 def _seeds(rows: Sequence[Row]) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import re
-import resource
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -281,4 +281,11 @@ def peak_memory() -> int:
     status = Path("/proc/self/status")
     if status.exists():
         return 1024 * int(re.findall(r"VmHWM:\s+(\d+)", status.read_text())[0])
-    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    if sys.platform == "win32":
+        import psutil
+
+        return int(psutil.Process().memory_info().peak_wset)
+    import resource
+
+    unit = 1 if sys.platform == "darwin" else 1024
+    return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

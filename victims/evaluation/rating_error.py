@@ -26,6 +26,9 @@ from victims.data.ratings import Ratings
 from victims.protocols.base import Centralised, Defense, Victim
 from victims.training import Run, start
 
+WORSE = "the model predicts held-out ratings worse than the training mean"
+TOO_EARLY = f"{WORSE}; train more rounds, or lower the rates or the noise of a defense"
+ON_PURPOSE = f"{WORSE}: it counts unrated items as zeros, and so predicts low; judge it by its ranking"
 BLOCK_CELLS = 1 << 22  # numbers of the squares that are formed together: 32 MiB
 
 
@@ -96,23 +99,69 @@ def learning_curve(
     if not rounds or rounds[0] < 1 or any(later <= earlier for earlier, later in pairwise(rounds)):
         raise InputError(f"rounds must ascend and be >= 1, got {rounds!r:.80}; name at least one")
     run = start(victim, train, defenses, seed)
-    errors, measured = [], []
+    rmse_of, measured = [], []
     for done in range(1, rounds[-1] + 1):
         run = run.trained(done - 1)
         if done in rounds or run.stopped:
             measured.append(done)
-            errors.append(float(np.sqrt(np.mean((predictions(run, test) - test.values) ** 2))))
+            rmse_of.append(errors(run, train, test)[0])
         progress(done, rounds[-1])
         if run.stopped:
             break
     return Learning(
         measured,
-        errors,
+        rmse_of,
         _alternating_least_squares(train, test, victim.centralised, sweeps, seed),
         _bias_model(train, test),
-        float(np.sqrt(np.mean((test.values - train.values.mean()) ** 2))),
+        errors(run, train, test)[1],
         run.stopped,
     )
+
+
+def errors(run: Run, train: Ratings, test: Ratings) -> tuple[float, float]:
+    """Root mean square errors on held-out ratings, in stars: of a model, and of the training mean.
+
+    Parameters
+    ----------
+    run : Run
+        Trained on ``train``.
+    train, test : Ratings
+        Of the same users and items.
+
+    Returns
+    -------
+    own, mean : float
+    """
+    guesses = predictions(run, test), np.full(test.n_ratings, train.values.mean())
+    own, mean = (float(np.sqrt(np.mean((guess - test.values) ** 2))) for guess in guesses)
+    return own, mean
+
+
+def why_poor(own: float, mean: float, model: Centralised) -> str:
+    """Say that a model is worse than the training mean, and what to do.
+
+    Parameters
+    ----------
+    own, mean : float
+        Of ``errors``.
+    model : Centralised
+        What the victim fits.
+
+    Returns
+    -------
+    str
+        Empty where it is not worse.
+
+    Examples
+    --------
+    >>> why_poor(1.1, 1.2, Centralised(2, 0.1))
+    ''
+    >>> why_poor(1.5, 1.2, Centralised(2, 0.1)).partition(";")[0]
+    'the model predicts held-out ratings worse than the training mean'
+    """
+    if own <= mean:
+        return ""
+    return ON_PURPOSE if model.unrated_weight else TOO_EARLY
 
 
 def predictions(run: Run, test: Ratings, *, clip: bool = True) -> Float[np.ndarray, " entries"]:

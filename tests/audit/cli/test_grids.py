@@ -40,7 +40,10 @@ class TestCommands:
         assert "without encryption" in told
         assert {path: path.stat().st_mtime_ns for path in kept} == kept
         rows = rows_of(tmp_path / "results.json")
-        assert len(rows) == 2 * 2 * 2 * 4
+        assert len(rows) == 2 * 2 * (2 * 4 + 1)  # the error of ratings is of no reading
+        (note,) = {row["reason"] for row in rows if row["metric"] == "rmse"}
+        assert "worse than the training mean: it counts unrated items as zeros" in note
+        assert f"note: fedmvmf, privmvmf: {note} (RMSE " in told
         named = [row for row in rows if row["metric"] == "ndcg_at_10"]
         assert {row["baseline_name"] for row in named} == {"popularity"}
         popular = [row["value"] for row in first if row["system"] == "popularity"]

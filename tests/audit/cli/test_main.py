@@ -305,9 +305,14 @@ class TestMessages:
         assert "grouplens" in run("data", "list")[1]
 
     def test_train(self, run):
+        """Three rounds are too few, and it says so; a model that counts zeros is low on purpose."""
         code, text, _ = run("train", "--data", SMALL, "--rounds", "1,3")
         assert code == 0
         assert "centralised" in text
+        assert "\nnote: the model predicts held-out ratings worse than the training mean; train more" in text
+        assert "(after 3 rounds)" in text
+        text = run("train", "--data", SMALL, "--rounds", "3", "--weighting", "include-unrated", "--json")[1]
+        assert "judge it by its ranking" in json.loads(text)["notes"][0]
 
     def test_a_search_of_options_is_kept(self, run, tmp_path):
         words = [

@@ -57,6 +57,12 @@ class TestEveryCommand:
         assert "Examples:\n" in text
         assert f"    factorleak {' '.join(words)}" in text
 
+    def test_its_help_is_escaped_for_nobody(self, monkeypatch, words):
+        """As typer did that Flower asks for, wherever rich is installed."""
+        context = COMMANDS[words].make_context("factorleak", [], resilient_parsing=True)
+        monkeypatch.setattr(COMMANDS[words].params[0], "help", r"What it is for.  \[default: SWEEP]")
+        assert "\\" not in COMMANDS[words].get_help(context)
+
 
 class TestJson:
     """One value that another program can read, and nothing beside it on stdout."""

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import factorleak as fl
-from audit.experiments import claimed_rows, dealt_runs, shuffled_null
+from audit.experiments import attack_rows, claimed_rows, dealt_runs, shuffled_null
 from audit.experiments.answers import answered
 from audit.keys import view_of
 from audit.scoring.truth import read_truth
@@ -111,3 +111,22 @@ def test_without_truth_the_test_that_decides_is_the_one_that_is_named(tmp_path, 
     row = claimed_rows.claimed_rows({"attack": "grid"}, "grid", {}, 0, view, few)[0]
     assert f"the test gives {row['p_value']:.2g}" in row["reason"]
     assert "sign test" not in row["reason"]
+
+
+@pytest.mark.parametrize("with_truth", [True, False])
+def test_seconds_of_a_row_hold_its_replicates(recording, monkeypatch, with_truth):
+    """On a clock that stands still but while an attack runs, a second each time."""
+    runs = []
+
+    def ticking(*given):
+        runs.append(given)
+        return answered(*given)
+
+    for module in (attack_rows, shuffled_null):
+        monkeypatch.setattr(module, "answered", ticking)
+    monkeypatch.setattr(attack_rows.time, "perf_counter", lambda: float(len(runs)))
+    truth = read_truth(recording.with_name("t.truth.arrow")) if with_truth else None
+    attempt = attack_rows.Attempt("grid", "server")
+    rows = attack_rows.rows_of(attempt, {}, open_transcript(recording), truth, lambda text: None)
+    assert len(runs) > 100
+    assert {row["seconds"] for row in rows} == {float(len(runs))}

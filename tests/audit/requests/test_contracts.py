@@ -45,6 +45,23 @@ class Cheat(Guess):
         return told[view.users][:, : value.shape[1]].astype(float)
 
 
+class Blank(Guess):
+    """It abstains on nobody, and answers nobody."""
+
+    def stars(self, view, value, key):
+        return np.full_like(value, np.nan)
+
+
+class Shy(Guess):
+    def attack(self, view, key, progress=lambda done, total: None):
+        return fl.Reconstruction(self.name, view.users, (), dict.fromkeys(view.users.tolist(), "too hard"))
+
+
+class Elsewhere(Guess):
+    def attack(self, view, key, progress=lambda done, total: None):
+        return fl.all_abstain(self.name, view.users, "there are no sums", {})
+
+
 @dataclass(frozen=True)
 class Changed(fl.Unchanged):
     """Uploads that a subclass of the tests breaks."""
@@ -105,11 +122,18 @@ def test_defenses_of_ours_pass(text):
         (Restless(), "the same answer for the same view and key"),
         (Infinite(), "values must be finite"),
         (Cheat(), "read nothing where gradients are dealt out anew"),
+        (Blank(), r"must answer some client .* got no answer \(and no reason\)"),
+        (Shy(), r"24 of 24 clients got no answer: too hard \(24\).*return fl.all_abstain"),
     ],
 )
 def test_a_broken_attack_is_named(broken, rule):
     with pytest.raises(AssertionError, match=rule):
         fl.check_attack(broken)
+
+
+@pytest.mark.parametrize("attack", [Elsewhere(), make_attack("eq24-corrected"), make_attack("aggregate")])
+def test_an_attack_may_say_that_it_does_not_apply(attack):
+    fl.check_attack(attack)
 
 
 @pytest.mark.parametrize(

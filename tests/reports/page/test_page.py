@@ -9,6 +9,7 @@ from itertools import product
 import numpy as np
 import pytest
 
+from reports.learning import worse_than_mean
 from reports.page.content import page_of
 from reports.page.frontier import frontier_frame
 from reports.page.overview import headline, systems_of
@@ -101,6 +102,33 @@ def test_a_recording_without_truth_is_not_untested():
     assert made.kinds == ("clients answered, without truth",)
 
 
+def test_what_settles_nothing_is_no_leak():
+    """Attacks that answered 40 of 40 clients stood under what was not answered, below their LEAK."""
+    whole = {"n_users": 40, "n_abstained": 0, "reason": "there is no truth to score against"}
+    few = whole | {"verdict": "INCONCLUSIVE", "value": 0.1, "n_abstained": 36}
+    none = whole | {"verdict": "INCONCLUSIVE", "value": 0.0, "n_abstained": 40}
+    rows = [leak(**whole), leak(attack="grid", **few), leak(attack="inversion", **none)]
+    made = page([row | {"metric": "clients_answered"} for row in rows])
+    assert [line[:2] for line in made.silent.rows] == [
+        ("grid", "inconclusive"),
+        ("inversion", "not answered"),
+    ]
+
+
+def test_a_system_whose_attacks_all_abstained_has_its_lane():
+    silent = untested("b", "server") | {"metric": "rating_accuracy"}
+    parts = [leak() | {"metric": f"rated_rating_accuracy/{name}"} for name in ("worst_tenth", "rare_items")]
+    block = leak() | {"metric": "attribute_group_accuracy/0"}
+    made = page([leak(), leak() | {"metric": "rated_set_auc"}, *parts, block, silent])
+    charts = {chart.name: [set(words) for words in chart.hovers.values()] for chart in made.charts}
+    assert set(charts) == {"leakage", "clients", "items", "attributes"}
+    for name, panels in charts.items():
+        where = "b, server" if name == "leakage" else "b"
+        assert all(f"{where}: NOT TESTED" in words for words in panels), name
+    (alone,) = page([silent]).charts
+    assert [len(words) for words in alone.hovers.values()] == [1]
+
+
 @pytest.mark.parametrize(
     ("metric", "name"),
     [
@@ -142,6 +170,17 @@ def test_rounds_are_no_seeds():
     found = page([early, late]).measured
     assert found.columns == ("rounds", "metric", "mean")
     assert found.rows == (("1", "ndcg_at_10", "0.2"), ("9", "ndcg_at_10", "0.8"))
+
+
+def test_a_model_of_no_use_is_named_and_its_seeds_are_one_line():
+    why = "the model predicts held-out ratings worse than the training mean"
+    errors = [(1.5, why), (1.3, why), (1.0, "")]
+    rows = [quality("none", value, seed) | {"reason": reason} for seed, (value, reason) in enumerate(errors)]
+    rows = [row | {"metric": "rmse", "baseline": 1.1, "baseline_name": "training mean"} for row in rows]
+    assert worse_than_mean(rows) == [f"fedmvmf, none: {why} (RMSE 1.400, training mean 1.100)"]
+    assert worse_than_mean(rows[2:]) == []
+    (line,) = page(rows).measured.rows
+    assert (line[6], line[-1]) == ("1.267", why)
 
 
 def test_what_all_rows_say_is_said_once():
