@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from attacks.closed_form.lists.rated_set import RatedSet, rated_items
 from audit.experiments.attack_rows import users_of_others
 from audit.scoring.truth import Truth
 from victims.transcript.client_names import CLIENT, names_of, spoken
@@ -51,7 +52,7 @@ def lists_open(view: View, truth: Truth | None = None) -> bool:
     view : View
     truth : Truth or None
         With it, an uploaded item that its client did not rate says that lists hold others, too (negatives
-        that were drawn, say). Without it that is not known.
+        that were drawn, say). Without it, ``rated-set`` says whether they may.
 
     Returns
     -------
@@ -59,8 +60,11 @@ def lists_open(view: View, truth: Truth | None = None) -> bool:
     """
     manifest = view.manifest
     lists = manifest.weighting == "observed-only" and not manifest.unrated_rows
-    named = lists and not manifest.senders_hidden
-    return named and bool(users_of_others(view).size) and (truth is None or _all_rated(view, truth))
+    if not lists or manifest.senders_hidden or not users_of_others(view).size:
+        return False
+    if truth is not None:
+        return _all_rated(view, truth)
+    return not RatedSet().obstacle(view) and rated_items(view).all_sent
 
 
 def _all_rated(view: View, truth: Truth) -> bool:
