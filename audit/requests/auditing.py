@@ -15,11 +15,11 @@ from audit.experiments.results import Row
 from audit.factories import make_defenses
 from audit.registry import entry
 from audit.requests.accounts import Stated, accounts_of
+from audit.requests.hints import uploads_name_lists
 from victims.common.errors import InputError
 from victims.common.files import refuse_unwritable
 from victims.data.ratings import Ratings
 from victims.recording import manifest_of
-from victims.transcript.manifest import SAMPLING
 
 NO_SERVER = (
     "Clients send to each other here, and nothing to a server: --adversary neighbour:0 is what client 0 "
@@ -190,10 +190,8 @@ def audit(
         plan, ratings, request.out, keep_transcripts=request.keep_transcripts, jobs=jobs, report=report
     )
     victim = plan.victim_of(request.updates[0], request.weightings[0])
-    manifest = manifest_of(victim, ratings, list(request.rounds))
-    zeros = manifest.upload.zeros_if_unrated or manifest.senders_hidden
     chosen = [defense for text in request.defenses for defense in make_defenses(text)]
-    lists_open = not zeros and not any(defense.name == SAMPLING for defense in chosen)
+    lists_open = uploads_name_lists(manifest_of(victim, ratings, list(request.rounds)), chosen)
     accounts = accounts_of(
         request.victim,
         victim,

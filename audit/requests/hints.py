@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from attacks.closed_form.lists.rated_set import RatedSet, rated_items
 from audit.experiments.attack_rows import users_of_others
+from audit.experiments.compare_cells import Comparison
+from audit.factories import make_defenses, make_victim
 from audit.scoring.truth import Truth
+from victims.data.ratings import Ratings
+from victims.protocols.base import Defense
+from victims.recording import manifest_of
 from victims.transcript.client_names import CLIENT, names_of, spoken
+from victims.transcript.manifest import SAMPLING, Manifest
 from victims.transcript.reader import Transcript
 from victims.transcript.view import ITEM, View
+
+RECEIVE = ("server", "server+client", "eavesdropper")  # the uploads of all clients
 
 
 def other_adversary(opened: Transcript, view: View) -> str:
@@ -42,6 +52,45 @@ def other_adversary(opened: Transcript, view: View) -> str:
         f"Nothing was sent to the {view.adversary}, and something to {receiving.size:,} clients: --adversary "
         f"{CLIENT}{name} shows what one of them sees, --adversary eavesdropper what is on the wire."
     )
+
+
+def uploads_name_lists(manifest: Manifest, defenses: Iterable[Defense]) -> bool:
+    """Tell whether a victim's uploads name the items that clients rated, where unrated ones have no weight.
+
+    Parameters
+    ----------
+    manifest : Manifest
+        Without the defenses.
+    defenses : iterable of Defense
+
+    Returns
+    -------
+    bool
+    """
+    zeros = manifest.upload.zeros_if_unrated or manifest.senders_hidden
+    return not zeros and not any(defense.name == SAMPLING for defense in defenses)
+
+
+def lists_named_to(plan: Comparison, ratings: Ratings) -> dict[str, tuple[str, ...]]:
+    """List, for each defense of a comparison, the adversaries to whom uploads name the rated items.
+
+    Parameters
+    ----------
+    plan : Comparison
+        Settled.
+    ratings : Ratings
+
+    Returns
+    -------
+    dict of defense to adversaries
+    """
+    if plan.weighting != "observed-only":
+        return {}
+    manifest = manifest_of(make_victim(plan.victim, plan.options), ratings, list(plan.rounds))
+    receive = [name for name in plan.adversaries if name in RECEIVE]
+    return {
+        text: tuple(receive) for text in plan.defenses if uploads_name_lists(manifest, make_defenses(text))
+    }
 
 
 def lists_open(view: View, truth: Truth | None = None) -> bool:
