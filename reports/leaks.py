@@ -25,8 +25,8 @@ IN_OPEN = "in the open\nuploads name the items"
 
 class Leak(NamedTuple):
     """What one adversary reads of one kind: the strongest answer, else why there is none; and what the same
-    attack reads of the worst-off tenth of the clients, where that was scored. ``in_open`` is a fact that takes
-    no attack: uploads name the rated items."""
+    attack reads of the worst-off tenth of the clients, where that was scored. ``in_open``: uploads name the
+    rated items, which is a fact and no attack's answer."""
 
     kind: str
     row: Row | None
