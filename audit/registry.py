@@ -222,7 +222,8 @@ BUILT_IN: dict[str, dict[str, Entry]] = {
             sums=True,
         ),
         "rated-set": Entry(
-            "attacks.metadata.rated_set:RatedSet", "which items a client rated, from the lists it uploads"
+            "attacks.closed_form.lists.rated_set:RatedSet",
+            "which items a client rated, from the lists it uploads",
         ),
         "peers": Entry(
             "attacks.peers.attack:Peers",

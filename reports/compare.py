@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 from rich.table import Table
@@ -27,13 +27,15 @@ UPSIDE_DOWN = (
 SECONDS = ("seconds_local_update", "seconds_encryption", "seconds_decryption")
 
 
-def comparison_table(rows: Sequence[Row], title: str) -> Table:
+def comparison_table(rows: Sequence[Row], title: str, listed: Mapping[str, Collection[str]] = {}) -> Table:
     """Tabulate the strongest answer to each question, and the worst of them, by defense and adversary.
 
     Parameters
     ----------
     rows : sequence of mapping
     title : str
+    listed : mapping of defense to adversaries
+        To whom uploads name the rated items.
 
     Returns
     -------
@@ -48,7 +50,7 @@ def comparison_table(rows: Sequence[Row], title: str) -> Table:
     table.add_column("worst\nadvantage", overflow="fold")
     shown: list[Leak] = []
     for defense, of_defense in grouped(rows, "defense").items():
-        for line, (who, leaks) in enumerate(_lines(of_defense, kinds)):
+        for line, (who, leaks) in enumerate(_lines(of_defense, kinds, listed.get(defense, ()))):
             shown += leaks
             name = f"{defense}\n{who}" if line == 0 else who
             table.add_row(name, *map(leak_cell, leaks), worst_cell(leaks))
@@ -80,11 +82,16 @@ def cost_of_defenses_table(rows: Sequence[Row], title: str) -> Table:
     return table
 
 
-def _lines(rows: Sequence[Row], kinds: Sequence[str]) -> list[tuple[str, list[Leak]]]:
+def _lines(
+    rows: Sequence[Row], kinds: Sequence[str], listed: Collection[str]
+) -> list[tuple[str, list[Leak]]]:
     """Adversaries and what they read; those who read the same share a line."""
     lines: dict[tuple[str, ...], tuple[list[str], list[Leak]]] = {}
     for adversary, seen in by_adversary(rows).items():
-        leaks = [leak_of(seen, metric) for metric in kinds]
+        leaks = [
+            leak_of(seen, metric)._replace(in_open=metric == "rated_set_auc" and adversary in listed)
+            for metric in kinds
+        ]
         lines.setdefault(tuple(map(leak_cell, leaks)), ([], leaks))[0].append(adversary)
     failed = [row for row in rows if row["metric"] == "leakage"]
     if failed:

@@ -20,16 +20,19 @@ LEAKS = {
 
 SAME = ("victim", "update", "weighting", "data", "defense", "adversary", "attack", "rounds", "seed")
 WORST_OFF = "worst_tenth"
+IN_OPEN = "in the open\nuploads name the items"
 
 
 class Leak(NamedTuple):
     """What one adversary reads of one kind: the strongest answer, else why there is none; and what the same
-    attack reads of the worst-off tenth of the clients, where that was scored."""
+    attack reads of the worst-off tenth of the clients, where that was scored. ``in_open``: uploads name the
+    rated items, which is a fact and no attack's answer."""
 
     kind: str
     row: Row | None
     why: str
     worst_off: Row | None = None
+    in_open: bool = False
 
 
 def metrics_of(kind: str) -> set[str]:
@@ -157,7 +160,7 @@ def leak_cell(leak: Leak) -> str:
         Of several lines.
     """
     if leak.row is None:
-        return f"{NOT_TESTED}\n{leak.why}"
+        return IN_OPEN if leak.in_open else f"{NOT_TESTED}\n{leak.why}"
     row = leak.row
     return (
         f"{number(row['value'])} ({number(row['baseline'])})\n"
@@ -182,7 +185,7 @@ def worst_cell(leaks: Sequence[Leak]) -> str:
     if found is None or found.row is None:
         return NOT_TESTED
     words = f"{number(found.row['advantage'], 2)} {found.kind}"
-    untested = [leak.kind for leak in leaks if leak.row is None]
+    untested = [leak.kind for leak in leaks if leak.row is None and not leak.in_open]
     return words + (f"\nuntested: {', '.join(untested)}" if untested else "")
 
 

@@ -127,6 +127,7 @@ def compare(
     from audit.cli.gate import OF_ATTACKS, OF_COST, OF_QUALITY, Vocabulary
     from audit.experiments.compare import Comparison, run, settled, short_of_rounds
     from audit.option_texts import parse_options
+    from audit.requests.hints import lists_named_to
     from reports.compare import comparison_table, cost_of_defenses_table
     from reports.compare_figure import comparison_figure
     from reports.learning import worse_than_mean
@@ -161,7 +162,7 @@ def compare(
     title = (
         f"Defenses of {victim}, {plan.update}/{plan.weighting}, rounds {plan.rounds[0]} to {plan.rounds[-1]}"
     )
-    output.show(comparison_table(rows, title))
+    output.show(comparison_table(rows, title, lists_named_to(plan, ratings)))
     output.show(cost_of_defenses_table(rows, f"What they leave and cost, {trained} rounds of training"))
     notes = [*notes, *worse_than_mean(rows)]
     for note in notes:

@@ -10,7 +10,8 @@ FIELD is one of ``FIELDS``: ``advantage`` (the default) tests the estimate, ``ad
 its interval. A metric without an advantage (a time, an error) is tested by its ``value``.
 
 A condition is crossed if one row crosses it. Where none does, everything that it speaks of must have been
-measured: an attack that failed, or an adversary whom no attack answered, is no pass. Guesses neither cross a
+measured: an attack that failed, or an adversary whom no attack answered, is no pass. Nor is an answer about
+which items were rated that is worse than the guess: it took other items for those. Guesses neither cross a
 bar nor pass one.
 """
 
@@ -30,7 +31,7 @@ from audit.registry import is_guess
 from audit.scoring.differences import DIFFERENCES, SIZES
 from audit.scoring.factor_scores import FACTOR_METRICS
 from audit.scoring.groups import GROUP_METRICS
-from audit.scoring.metrics import RATING_METRICS
+from audit.scoring.metrics import RATED_SET_METRICS, RATING_METRICS
 from audit.scoring.pseudonyms import CLAIMED, SHARE
 from audit.scoring.verdicts import INCONCLUSIVE, LEAK, NO_EVIDENCE, NOT_TESTED
 from audit.shell.exits import Exit
@@ -322,4 +323,9 @@ def _scored(metric: str) -> bool:
 
 
 def _answers(condition: Condition, row: Mapping[str, Any]) -> bool:
-    return condition.is_about(row) and row["verdict"] != NOT_TESTED
+    return condition.is_about(row) and row["verdict"] != NOT_TESTED and not _upside_down(row)
+
+
+def _upside_down(row: Mapping[str, Any]) -> bool:
+    """Whether sets of rated items are told worse than by the guess: others than those were taken for them."""
+    return row["metric"] in RATED_SET_METRICS and row["verdict"] == INCONCLUSIVE and row["advantage_high"] < 0

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from attacks.metadata.rated_set import RatedSet
+from attacks.closed_form.lists.rated_set import RatedSet
 from audit.code_identity import code_used
 from audit.experiments.grid import Cell, Procedure, Report, Say, silent
 from audit.experiments.metric_rows import failed_row, metric_rows

@@ -16,11 +16,11 @@ from audit.experiments.grid import Report, silent
 from audit.experiments.results import Row
 from audit.factories import make_defenses
 from audit.registry import entry
+from audit.requests.hints import uploads_name_lists
 from victims.common.errors import InputError
 from victims.common.files import refuse_unwritable
 from victims.data.ratings import Ratings
 from victims.recording import manifest_of
-from victims.transcript.manifest import SAMPLING
 
 NO_SERVER = (
     "Clients send to each other here, and nothing to a server: --adversary neighbour:0 is what client 0 "
@@ -190,13 +190,9 @@ def audit(
     rows = campaign.run(
         plan, ratings, request.out, keep_transcripts=request.keep_transcripts, jobs=jobs, report=report
     )
-    manifest = manifest_of(
-        plan.victim_of(request.updates[0], request.weightings[0]), ratings, list(request.rounds)
-    )
-    zeros = manifest.upload.zeros_if_unrated or manifest.senders_hidden
-    chosen = [defense for text in request.defenses for defense in make_defenses(text)]
-    lists_open = not zeros and not any(defense.name == SAMPLING for defense in chosen)
     victims = [plan.victim_of(*scenario) for scenario in product(request.updates, request.weightings)]
+    chosen = [defense for text in request.defenses for defense in make_defenses(text)]
+    lists_open = uploads_name_lists(manifest_of(victims[0], ratings, list(request.rounds)), chosen)
     n_rounds = max(request.rounds) + 1
     accounts = accounts_of(
         request.victim, victims, chosen, ratings,

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
+from attacks.closed_form.lists.rated_set import RatedSet, rated_items
 from audit.experiments.attack_rows import users_of_others
+from audit.experiments.compare_cells import Comparison
+from audit.factories import make_defenses, make_victim
 from audit.scoring.truth import Truth
+from victims.data.ratings import Ratings
+from victims.protocols.base import Defense
+from victims.recording import manifest_of
 from victims.transcript.client_names import CLIENT, names_of, spoken
+from victims.transcript.manifest import SAMPLING, Manifest
 from victims.transcript.reader import Transcript
 from victims.transcript.view import ITEM, View
+
+RECEIVE = ("server", "server+client", "eavesdropper")  # the uploads of all clients
 
 
 def other_adversary(opened: Transcript, view: View) -> str:
@@ -43,6 +54,45 @@ def other_adversary(opened: Transcript, view: View) -> str:
     )
 
 
+def uploads_name_lists(manifest: Manifest, defenses: Iterable[Defense]) -> bool:
+    """Tell whether a victim's uploads name the items that clients rated, where unrated ones have no weight.
+
+    Parameters
+    ----------
+    manifest : Manifest
+        Without the defenses.
+    defenses : iterable of Defense
+
+    Returns
+    -------
+    bool
+    """
+    zeros = manifest.upload.zeros_if_unrated or manifest.senders_hidden
+    return not zeros and not any(defense.name == SAMPLING for defense in defenses)
+
+
+def lists_named_to(plan: Comparison, ratings: Ratings) -> dict[str, tuple[str, ...]]:
+    """List, for each defense of a comparison, the adversaries to whom uploads name the rated items.
+
+    Parameters
+    ----------
+    plan : Comparison
+        Settled.
+    ratings : Ratings
+
+    Returns
+    -------
+    dict of defense to adversaries
+    """
+    if plan.weighting != "observed-only":
+        return {}
+    manifest = manifest_of(make_victim(plan.victim, plan.options), ratings, list(plan.rounds))
+    receive = [name for name in plan.adversaries if name in RECEIVE]
+    return {
+        text: tuple(receive) for text in plan.defenses if uploads_name_lists(manifest, make_defenses(text))
+    }
+
+
 def lists_open(view: View, truth: Truth | None = None) -> bool:
     """Tell whether uploads name the items that clients rated: rows of these alone, whatever is in them.
 
@@ -51,7 +101,7 @@ def lists_open(view: View, truth: Truth | None = None) -> bool:
     view : View
     truth : Truth or None
         With it, an uploaded item that its client did not rate says that lists hold others, too (negatives
-        that were drawn, say). Without it that is not known.
+        that were drawn, say). Without it, ``rated-set`` says whether they may.
 
     Returns
     -------
@@ -59,8 +109,11 @@ def lists_open(view: View, truth: Truth | None = None) -> bool:
     """
     manifest = view.manifest
     lists = manifest.weighting == "observed-only" and not manifest.unrated_rows
-    named = lists and not manifest.senders_hidden
-    return named and bool(users_of_others(view).size) and (truth is None or _all_rated(view, truth))
+    if not lists or manifest.senders_hidden or not users_of_others(view).size:
+        return False
+    if truth is not None:
+        return _all_rated(view, truth)
+    return not RatedSet().obstacle(view) and rated_items(view).all_sent
 
 
 def _all_rated(view: View, truth: Truth) -> bool:

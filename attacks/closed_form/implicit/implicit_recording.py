@@ -53,12 +53,8 @@ def with_positives(found: Reconstruction, view: View) -> Reconstruction:
     Reconstruction
     """
     found = silent_about(found, ~_with_a_positive(found), NO_POSITIVE)
-    some = view.users[:: max(view.users.size // ASKED, 1)]
-    if some.size < view.users.size and all(own is None for _, own in _split(view.select(some))):
-        return found
-    every = dict(_split(view))
-    split = {user: own for user, own in every.items() if own is not None}
-    if len(split) < max(FEWEST, SELDOM * len(every)):
+    split = {user: own for user, own in labels_of(view).items() if own is not None}
+    if not split:
         return found
     # ratings that rows of labels meet are an accident of coarse rounding
     found = silent_about(found, np.isin(found.users, list(set(split) - set(found.abstained))), OPEN_LABEL)
@@ -81,13 +77,35 @@ def with_positives(found: Reconstruction, view: View) -> Reconstruction:
     return replace(found, blocks=blocks, abstained=kept | reasons, diagnostics=diagnostics)
 
 
+def labels_of(view: View, *, exact: bool = False) -> dict[int, Sides | None]:
+    """Split the rows of each client by label, where they are of a loss of labels.
+
+    Parameters
+    ----------
+    view : View
+    exact : bool
+        Whether two heaps of numbers that no such loss explains are none: ratings about their mean lie so.
+
+    Returns
+    -------
+    dict of client to Sides
+        None of a client whose rows are not of two labels; empty where too few clients' are.
+    """
+    some = view.users[:: max(view.users.size // ASKED, 1)]
+    if some.size < view.users.size and all(own is None for _, own in _split(view.select(some), exact)):
+        return {}
+    every = dict(_split(view, exact))
+    n_split = sum(own is not None for own in every.values())
+    return every if n_split >= max(FEWEST, SELDOM * len(every)) else {}
+
+
 def _with_a_positive(found: Reconstruction) -> np.ndarray:
     """Clients who are abstained on, or answered with at least one item that is not unrated."""
     some = [block.users[(block.value > 0).any(axis=1)] for block in found.blocks]
     return np.isin(found.users, np.concatenate([*some, np.array(list(found.abstained), int)]))
 
 
-def _split(view: View) -> Iterator[tuple[int, Sides | None]]:
+def _split(view: View, exact: bool) -> Iterator[tuple[int, Sides | None]]:
     """The labels of each client that sent rows; None where there are no two in any round."""
     for batch in view.batches(BATCH_BYTES):
         rounds: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in batch.users]
@@ -99,7 +117,7 @@ def _split(view: View) -> Iterator[tuple[int, Sides | None]]:
                 continue
             sent |= rows.item.any(axis=1)
             index = np.broadcast_to(uploads.index, rows.item.shape)
-            for user, here, first, even in _told(rows, rounding_of(uploads.gradients)):
+            for user, here, first, even in _told(rows, rounding_of(uploads.gradients), exact):
                 repeats[user] = repeats[user] if rounds[user] else even
                 rounds[user].append((index[user, here], np.where(first, 1, -1)))
         for user, own, any_row, even in zip(batch.users.tolist(), rounds, sent, repeats, strict=True):
@@ -108,7 +126,9 @@ def _split(view: View) -> Iterator[tuple[int, Sides | None]]:
                 yield user, both and both._replace(even=even[0], repeats=even[1])
 
 
-def _told(rows: Rows, precision: float) -> Iterator[tuple[int, np.ndarray, np.ndarray, tuple[int, int]]]:
+def _told(
+    rows: Rows, precision: float, exact: bool
+) -> Iterator[tuple[int, np.ndarray, np.ndarray, tuple[int, int]]]:
     """Clients with rows of two labels, as they are or unregularised; which rows, labels, repeats."""
     open_ = rows.item.any(axis=1)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
@@ -122,7 +142,7 @@ def _told(rows: Rows, precision: float) -> Iterator[tuple[int, np.ndarray, np.nd
                 even = repeats_of(scalar[user, here], first[user, here]) if alone else (0, 0)
                 yield int(user), here, first[user, here], even
             open_ = open_ & ~told
-        for sent in (rows.rows, clean):
+        for sent in () if exact else (rows.rows, clean):
             first, told = apart(sent, rows.item)
             for user in np.flatnonzero(told & open_):
                 here = rows.item[user]

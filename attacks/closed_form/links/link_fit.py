@@ -161,7 +161,7 @@ def _lowest(away: Float[np.ndarray, "numbers levels"], run: int) -> Bool[np.ndar
 
 
 def _fitted(
-    numbers: list[Float[np.ndarray, "trials 2"]],
+    numbers: list[Float[np.ndarray, "_ 2"]],  # of each client as many as there are
     clients: Sequence[Client],
     through: Scaled,
     levels: np.ndarray,

@@ -33,6 +33,10 @@ SAFE = row()
 READ = row(verdict="LEAK", value=1.0, advantage=1.0, advantage_low=0.9, advantage_high=1.0)
 RAISED = row(status="failed", verdict="NOT TESTED", advantage=float("nan"), reason="ArithmeticError: boom")
 IDLE = row(status="not applicable", verdict="NOT TESTED", advantage=float("nan"), reason="needs two rounds")
+UPSIDE_DOWN = row(
+    attack="rated-set", metric="rated_set_f1", verdict="INCONCLUSIVE", advantage=-0.4, advantage_low=-0.5,
+    advantage_high=-0.3,
+)  # fmt: skip
 GUESS = row(attack="guess-majority")
 SILENT = row(verdict="NOT TESTED", reason="30 of 40 clients got no answer")
 TIMED = row(metric="seconds_per_user", verdict="", advantage=float("nan"), value=3.0)
@@ -65,6 +69,8 @@ TIMED = row(metric="seconds_per_user", verdict="", advantage=float("nan"), value
         (["rated_set_auc=0.1"], [SAFE], 3),
         (["rated_set_auc=0.1"], [READ, RAISED], 3),
         (["advantage>0.05"], [SAFE, READ], 1),
+        (["leak"], [UPSIDE_DOWN], 3),
+        (["leak"], [UPSIDE_DOWN, SAFE], 0),
         (["rating_accuracy=0.05"], [SILENT], 3),
         (["rating_accuracy=0.01"], [SILENT], 1),
         (["seconds_per_user.value>2"], [SAFE, TIMED], 1),

@@ -284,7 +284,7 @@ def test_open_lists_are_said_with_and_without_truth(run, program, tmp_path):
     assert "lies in the open" not in said("dense without", truth=False, send=dense)
     negatives = said("negatives", send=with_negatives)
     assert "lies in the open" not in negatives
-    assert "rated_set_auc" in negatives
+    assert "NOT TESTED: no attack has an answer" in negatives  # they hold most of the catalogue
     with_truth = said("dense with", send=dense)
     assert "uploads name them" not in with_truth
     assert "rated_set_auc 1.000" in with_truth

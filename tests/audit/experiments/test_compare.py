@@ -7,12 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from audit.experiments.compare import Comparison, run
+from audit.experiments.compare import Comparison, run, settled
 from audit.experiments.encryption import encrypts, standing_in, without_encryption
+from audit.requests.hints import lists_named_to
 from reports.compare import comparison_table
 from reports.compare_figure import comparison_figure
 from reports.leaks import LEAKS, best, leak_cell, leak_of, worst, worst_cell
 from victims.common.errors import InputError
+from victims.data.synthetic import Synthetic, generate
 
 DEFENSES = ("none", "unrated-sampling:rho=1", "privmvmf")
 
@@ -144,3 +146,30 @@ def test_table_and_figure(compared, tmp_path):
     assert {path.suffix for path in written} == {".svg", ".png"}
     first = [path.read_bytes() for path in written]
     assert [path.read_bytes() for path in comparison_figure(rows, tmp_path)] == first
+
+
+def test_lists_that_uploads_name_need_no_attack(compared):
+    """Before: NOT TESTED, of the same recording of which audit says that they lie in the open."""
+    _, _, rows = compared
+    silent = [
+        {**row, "verdict": "NOT TESTED", "advantage": float("nan")}
+        if row["metric"] == "rated_set_auc"
+        else row
+        for row in rows
+        if row["defense"] == "none" and row["adversary"] == "server"
+    ]
+    leak = leak_of(silent, "rated_set_auc")
+    assert leak_cell(leak).startswith("NOT TESTED")
+    in_open = leak._replace(in_open=True)
+    assert leak_cell(in_open) == "in the open\nuploads name the items"
+    assert "untested" not in worst_cell([leak_of(silent, "rated_rating_accuracy"), in_open])
+    plan = settled(
+        Comparison(
+            ("none", "unrated-sampling:rho=1"),
+            weighting="observed-only",
+            adversaries=("server", "item-server"),
+        )
+    )
+    assert lists_named_to(plan, generate(Synthetic(users=12, items=20, ratings_per_user=8.0))) == {
+        "none": ("server",)
+    }
