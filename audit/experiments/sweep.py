@@ -34,7 +34,7 @@ from audit.experiments.plan_rules import (
 from audit.experiments.recordings import recorded, sampled
 from audit.experiments.results import Row
 from audit.experiments.scenarios import scenarios
-from audit.experiments.sweep_cells import PUBLISHED, Sweep, Watch, attack_of, cells_of
+from audit.experiments.sweep_cells import PUBLISHED, Sweep, Watch, cells_of
 from audit.factories import make_attack
 from audit.registry import entry
 from audit.scoring.ceiling import ceilings, computable
@@ -99,7 +99,7 @@ def settled(sweep: Sweep) -> Sweep:
     for update in sweep.updates:
         for weighting in sweep.weightings:
             for name in sweep.attacks:
-                make_attack(attack_of(name, update, weighting), sweep.attack_options.get(name))
+                make_attack(sweep.attack_of(name, update, weighting), sweep.attack_options.get(name))
             sweep.victim_of(update, weighting)
     return sweep
 

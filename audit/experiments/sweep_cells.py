@@ -25,11 +25,6 @@ CHOSEN = {  # its Table 6, whose "scalar Jacobian approximation" cites the metho
 }
 
 
-def attack_of(name: str, update: str, weighting: str) -> str:
-    """The attack that a name among a sweep's stands for in a scenario; outside of paper 000's, the first."""
-    return CHOSEN.get((update, weighting), "root-hybr") if name == PUBLISHED else name
-
-
 @dataclass(frozen=True)
 class Sweep:
     """What to run.
@@ -74,6 +69,11 @@ class Sweep:
         options = {**self.victim_options, "update": update, "weighting": weighting}
         return make_victim(self.victim, options)
 
+    @staticmethod
+    def attack_of(name: str, update: str, weighting: str) -> str:
+        """What a name among the attacks stands for in a scenario; outside of paper 000's, for hybr."""
+        return CHOSEN.get((update, weighting), "root-hybr") if name == PUBLISHED else name
+
 
 @dataclass(frozen=True)
 class Noise:
@@ -106,7 +106,7 @@ class Watch:
     @property
     def attack(self) -> str:
         """What runs."""
-        return attack_of(self.named, self.noise.update, self.noise.weighting)
+        return self.sweep.attack_of(self.named, self.noise.update, self.noise.weighting)
 
     @property
     def columns(self) -> Row:
@@ -150,7 +150,7 @@ def cells_of(sweep: Sweep, ratings: Ratings, directory: Path) -> list[Cell[Watch
 
 
 def _cells_under(noise: Noise, sweep: Sweep, content: str, directory: Path) -> list[Cell[Watch]]:
-    attacks = [attack_of(name, noise.update, noise.weighting) for name in sweep.attacks]
+    attacks = [sweep.attack_of(name, noise.update, noise.weighting) for name in sweep.attacks]
     identity = {
         "code": code_used(sweep.victim, attacks=attacks),
         "victim": (sweep.victim, sweep.victim_options),
