@@ -69,10 +69,12 @@ class Sweep:
         options = {**self.victim_options, "update": update, "weighting": weighting}
         return make_victim(self.victim, options)
 
-    @staticmethod
-    def attack_of(name: str, update: str, weighting: str) -> str:
-        """What a name among the attacks stands for in a scenario; outside of paper 000's, for hybr."""
-        return CHOSEN.get((update, weighting), "root-hybr") if name == PUBLISHED else name
+    def attack_of(self, name: str, update: str, weighting: str) -> str:
+        """What a name among the attacks stands for in a scenario; of another paper's victim, for hybr."""
+        if name != PUBLISHED:
+            return name
+        chosen = CHOSEN if recorded_name(self.victim) == "fedmvmf" else {}
+        return chosen.get((update, weighting), "root-hybr")
 
 
 @dataclass(frozen=True)

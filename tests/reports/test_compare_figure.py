@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from matplotlib.collections import PathCollection
 
 from reports import compare_figure
 from tests.reports.rows import ran
@@ -23,6 +24,6 @@ def test_what_was_not_tested_is_hollow_in_its_lane(monkeypatch, tmp_path):
     filled = {
         float(np.asarray(marks.get_offsets())[0, 1]): len(marks.get_facecolor()) > 0
         for marks in axes.collections
-        if len(marks.get_offsets()) == 1 and marks.get_sizes().size
+        if isinstance(marks, PathCollection)
     }
     assert filled == {0.956: True, compare_figure.LANE: False}
