@@ -776,7 +776,7 @@ def sweep(
     ratings: str | Path | Ratings = "synthetic",
     *,
     victim: str | Victim[Any] = "fedmvmf",
-    attacks: str | Attack | Sequence[str | Attack] = ("likelihood", "root-hybr"),
+    attacks: str | Attack | Sequence[str | Attack] = ("likelihood", "published"),
     scales: Sequence[float] = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0),
     rounds: Sequence[int] = (1, 5, 20),
     first: int = 4,
@@ -799,6 +799,7 @@ def sweep(
         Ratings, or what ``load`` takes.
     victim : str or Victim
     attacks : str, Attack or sequence
+        ``published`` is paper 000's procedure with the solver that its Table 6 chose for the scenario.
     scales : sequence of float
         Laplace scales b of the uploads, >= 0; 0 is no noise.
     rounds : sequence of int

@@ -19,6 +19,7 @@ from reports.figures import STYLE, save
 from reports.leaks import LEAKS, best, kinds_of, leak_cell, leak_of
 from reports.verdicts import Row, grouped
 
+TITLES = {**LEAKS, "rated_rating_accuracy": "ratings of rated items"}
 LANE = -0.3  # where marks of what was not tested lie
 LOWEST = -0.12  # of the axis of advantages; what is worse than the guess is drawn here
 
@@ -82,7 +83,7 @@ def _panel(axes: Axes, line: Line, metric: str, marks: Marks, defenses: Mapping[
         seen = [row for row in defenses[mark.name] if row["adversary"] == line.adversary]
         if seen:  # else the adversary does not exist under the defense
             _draw(axes, mark, best(seen, metric))
-    axes.set_title(f"{line.title}\n{LEAKS[metric]}", fontsize=7)
+    axes.set_title(f"{line.title}\n{TITLES[metric]}", fontsize=7)
 
 
 def _lanes(axes: Axes, left: float, unmeasured: bool) -> None:

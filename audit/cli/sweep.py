@@ -37,7 +37,7 @@ EXAMPLES = examples(
     "factorleak sweep --data ml-100k --attack likelihood --attack spectral --jobs 2",
 )
 
-ATTACKS, SCALES, WATCHES = ["likelihood,root-hybr"], ["0,0.1,0.2,0.5,1,2,5,10"], ["1,5,20"]
+ATTACKS, SCALES, WATCHES = ["likelihood,published"], ["0,0.1,0.2,0.5,1,2,5,10"], ["1,5,20"]
 
 
 def sweep(
@@ -53,8 +53,8 @@ def sweep(
         typer.Option(
             "--attack",
             "--attacks",
-            help="Attacks: the first is drawn for all rounds, the second beside it "
-            "(root-anderson where root-hybr has too many unknowns). Repeatable.",
+            help="Attacks: the first is drawn for all rounds, the second beside it; published is paper 000's "
+            "procedure with the solver of its Table 6 for the scenario. Repeatable.",
             autocompletion=completing("attacks"),
         ),
     ] = ATTACKS,
@@ -72,7 +72,7 @@ def sweep(
     published: Annotated[
         bool,
         typer.Option(
-            help="Draw Figures 1 to 3 of paper 000 as well; name root-hybr and guess-uniform as attacks."
+            help="Draw Figures 1 to 3 of paper 000 as well; name published and guess-uniform as attacks."
         ),
     ] = False,
     jobs: JobsOption = -1,
@@ -86,7 +86,8 @@ def sweep(
 ) -> None:
     """Accuracy against noise scale and rounds watched: rows, figures, and how strong the attack is."""
     from audit.epsilon.accounts import accounts_of
-    from audit.experiments.sweep import INSTEAD, Sweep, run, settled
+    from audit.experiments.sweep import Sweep, run, settled
+    from audit.experiments.sweep_cells import CHOSEN, PUBLISHED
     from audit.option_texts import parse_options
     from audit.requests.components import defenses_of
     from reports.published_noise import published_figures
@@ -131,7 +132,8 @@ def sweep(
         on_received=False,
     )
     show_accounts(output, accounts)
-    figures = sweep_figures(rows, out, chosen[0], *chosen[1:], INSTEAD)
+    beside = [solver for name in chosen for solver in (CHOSEN.values() if name == PUBLISHED else [name])]
+    figures = sweep_figures(rows, out, *beside)
     if published:
         figures += published_figures(rows, out)
     for path in figures:

@@ -34,7 +34,7 @@ from audit.experiments.plan_rules import (
 from audit.experiments.recordings import recorded, sampled
 from audit.experiments.results import Row
 from audit.experiments.scenarios import scenarios
-from audit.experiments.sweep_cells import INSTEAD, PAPER, Sweep, Watch, cells_of
+from audit.experiments.sweep_cells import PUBLISHED, Sweep, Watch, cells_of
 from audit.factories import make_attack
 from audit.registry import entry
 from audit.scoring.ceiling import ceilings, computable
@@ -44,7 +44,7 @@ from victims.common.validation import each, require_fields
 from victims.data.ratings import Ratings
 from victims.transcript.view import View
 
-__all__ = ["EXPERIMENT", "INSTEAD", "PAPER", "Sweep", "run", "settled"]
+__all__ = ["EXPERIMENT", "Sweep", "run", "settled"]
 
 
 class Seen(NamedTuple):
@@ -72,7 +72,9 @@ def settled(sweep: Sweep) -> Sweep:
     """
     _check_values(sweep)
     grid = scenarios(sweep.victim, sweep.updates, sweep.weightings, sweep.victim_options)
-    options: dict[str, dict[str, Any]] = {PAPER: {"solutions": "10"}} if PAPER in sweep.attacks else {}
+    options: dict[str, dict[str, Any]] = {}
+    if PUBLISHED in sweep.attacks:
+        options[PUBLISHED] = {"solutions": "10"}
     for name, values in sweep.attack_options.items():
         options.setdefault(name, {}).update(values)
     refuse_idle_options(options, sweep.attacks)
@@ -94,10 +96,10 @@ def settled(sweep: Sweep) -> Sweep:
         rounds=sweep.rounds,
         attacks=sweep.attacks,
     )
-    for name in sweep.attacks:
-        make_attack(name, sweep.attack_options.get(name))
     for update in sweep.updates:
         for weighting in sweep.weightings:
+            for name in sweep.attacks:
+                make_attack(sweep.attack_of(name, update, weighting), sweep.attack_options.get(name))
             sweep.victim_of(update, weighting)
     return sweep
 
@@ -140,30 +142,21 @@ def _record(cell: Cell[Watch], ratings: Ratings, say: Say) -> Seen:
 
 
 def _measure(cell: Cell[Watch], seen: Seen, say: Say) -> list[Row]:
-    """The rows of an attack, and of one that stands in for the paper's where that one does not apply."""
-    task = cell.task
-    say(f"{task.noise.label}: {task.attack}, rounds watched: {task.rounds}")
-    rows = _attacked(task, task.attack, seen)
-    if task.attack == PAPER and rows[0]["status"] == "not applicable" and INSTEAD not in task.sweep.attacks:
-        others = _attacked(task, INSTEAD, seen)
-        rows += [row for row in others if row["status"] != "not applicable"]
-    return rows
-
-
-def _attacked(task: Watch, attack: str, seen: Seen) -> list[Row]:
+    task, attack = cell.task, cell.task.attack
+    say(f"{task.noise.label}: {attack}, rounds watched: {task.rounds}")
     sweep = task.sweep
     view = seen.view.during(np.arange(sweep.first, sweep.first + task.rounds))
     view = sampled(view, attack, sweep.sample, sweep.seed)
-    options = dict(sweep.attack_options.get(attack if attack in sweep.attacks else PAPER, {}))
+    options = dict(sweep.attack_options.get(task.named, {}))
     if entry("attacks", attack).per_client:
         options["jobs"] = "1"  # the cells are what runs in parallel
     answer = answered(attack, options, view, sweep.seed)
     limits = ceilings(view, seen.truth) if task.noise.scale > 0 and computable(view) else None
-    return metric_rows(task.columns(attack), answer, view.manifest, seen.truth, ceilings=limits)
+    return metric_rows(task.columns, answer, view.manifest, seen.truth, ceilings=limits)
 
 
 def _failed(task: Watch, error: Exception) -> list[Row]:
-    return [failed_row(task.columns(task.attack), error)]
+    return [failed_row(task.columns, error)]
 
 
 EXPERIMENT = Experiment(settled, cells_of, Procedure(_record, _measure, _failed))

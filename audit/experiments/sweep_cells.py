@@ -16,8 +16,13 @@ from audit.registry import recorded_name
 from victims.data.ratings import Ratings
 from victims.protocols.base import Victim
 
-PAPER = "root-hybr"  # with several solutions it is the paper's procedure
-INSTEAD = "root-anderson"  # without a dense Jacobian: the paper's solver where there are many unknowns
+PUBLISHED = "published"  # stands among attacks for the solver that paper 000 chose for a scenario
+CHOSEN = {  # its Table 6, whose "scalar Jacobian approximation" cites the method of df-sane
+    ("semi-als", "observed-only"): "root-hybr",
+    ("semi-als", "include-unrated"): "root-df-sane",
+    ("sgd", "observed-only"): "root-anderson",
+    ("sgd", "include-unrated"): "root-hybr",
+}
 
 
 @dataclass(frozen=True)
@@ -42,14 +47,14 @@ class Sweep:
         Clients for attacks that solve client by client.
     seed : int
     victim_options, attack_options : dict
-        The paper's procedure takes ten solutions unless told otherwise.
+        ``published`` takes ten solutions, as the paper does, unless they are among its options.
     """
 
     victim: str = "fedmvmf"
     data: str = "synthetic"
     updates: tuple[str, ...] = ()
     weightings: tuple[str, ...] = ()
-    attacks: tuple[str, ...] = ("likelihood", PAPER)
+    attacks: tuple[str, ...] = ("likelihood", PUBLISHED)
     scales: tuple[float, ...] = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
     rounds: tuple[int, ...] = (1, 5, 20)
     first: int = 4
@@ -63,6 +68,13 @@ class Sweep:
         """Make the victim of a scenario."""
         options = {**self.victim_options, "update": update, "weighting": weighting}
         return make_victim(self.victim, options)
+
+    def attack_of(self, name: str, update: str, weighting: str) -> str:
+        """What a name among the attacks stands for in a scenario; of another paper's victim, for hybr."""
+        if name != PUBLISHED:
+            return name
+        chosen = CHOSEN if recorded_name(self.victim) == "fedmvmf" else {}
+        return chosen.get((update, weighting), "root-hybr")
 
 
 @dataclass(frozen=True)
@@ -86,15 +98,21 @@ class Noise:
 
 @dataclass(frozen=True)
 class Watch:
-    """The task of a cell: an attack on a number of consecutive rounds."""
+    """The task of a cell: an attack, as the sweep names it, on a number of consecutive rounds."""
 
     sweep: Sweep
     noise: Noise
     rounds: int
-    attack: str
+    named: str
 
-    def columns(self, attack: str) -> Row:
-        """Columns that all rows of an attack have in common."""
+    @property
+    def attack(self) -> str:
+        """What runs."""
+        return self.sweep.attack_of(self.named, self.noise.update, self.noise.weighting)
+
+    @property
+    def columns(self) -> Row:
+        """Columns that all rows have in common."""
         return {
             "victim": recorded_name(self.sweep.victim),
             "update": self.noise.update,
@@ -102,7 +120,7 @@ class Watch:
             "data": self.sweep.data,
             "defense": self.noise.defense,
             "adversary": "server",
-            "attack": attack,
+            "attack": self.attack,
             "rounds": self.rounds,
             "seed": self.sweep.seed,
         }
@@ -134,8 +152,9 @@ def cells_of(sweep: Sweep, ratings: Ratings, directory: Path) -> list[Cell[Watch
 
 
 def _cells_under(noise: Noise, sweep: Sweep, content: str, directory: Path) -> list[Cell[Watch]]:
+    attacks = [sweep.attack_of(name, noise.update, noise.weighting) for name in sweep.attacks]
     identity = {
-        "code": code_used(sweep.victim, attacks=(*sweep.attacks, INSTEAD)),
+        "code": code_used(sweep.victim, attacks=attacks),
         "victim": (sweep.victim, sweep.victim_options),
         "ratings": content,
         "noise": noise,

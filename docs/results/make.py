@@ -2,7 +2,7 @@
 
 A page of ``source`` holds text, and for each table a line ``<!-- table: NAME -->``. Its rows are
 ``rows/NAME.csv``, and ``tables.toml`` says by which command, at which commit, seed and on which machine they
-were measured. No number of a table is typed into a page.
+were measured, and of which command and commit a figure is. No number of a table is typed into a page.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).parent
 MARK = re.compile(r"^<!-- table: ([a-z0-9-]+) -->$")
+FIGURE = re.compile(r"^!\[.*\]\(.*/reports/gallery/([\w-]+)\.png\)$")
 SAID = "<!-- written by make.py from source/ and rows/; edit those -->\n"
 
 
@@ -34,12 +36,21 @@ def table(name: str, origin: dict[str, str]) -> Iterator[str]:
     )
 
 
-def page(text: str, origins: dict[str, dict[str, str]]) -> str:
-    """A page with its tables in place."""
+def drawn(line: str, origin: dict[str, str]) -> list[str]:
+    """A figure, and where it comes from."""
+    return [line, "", f"*Drawn by `{origin['command']}`. Commit {origin['commit']}.*"]
+
+
+def page(text: str, origins: dict[str, Any]) -> str:
+    """A page with its tables in place, and where its tables and figures come from."""
     lines: list[str] = []
     for line in text.splitlines():
-        mark = MARK.match(line)
-        lines += table(mark[1], origins[mark[1]]) if mark else [line]
+        if mark := MARK.match(line):
+            lines += table(mark[1], origins[mark[1]])
+        elif figure := FIGURE.match(line):
+            lines += drawn(line, origins["figures"][figure[1]])
+        else:
+            lines.append(line)
     return SAID + "\n".join(lines) + "\n"
 
 
