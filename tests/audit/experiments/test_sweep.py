@@ -75,8 +75,8 @@ class TestSweep:
 
     def test_the_papers_procedure_has_the_solver_of_its_table_6(self, ratings, tmp_path):
         """Before: ``root-hybr``, and ``root-anderson`` where that has too many unknowns."""
-        plan = settled(replace(SMALL, attacks=("published", "root-hybr"), scales=(1.0,), rounds=(2,), updates=(),
-                               weightings=()))  # fmt: skip
+        both = replace(SMALL, attacks=("published", "root-hybr"), scales=(1.0,), rounds=(2,))
+        plan = settled(replace(both, updates=(), weightings=()))
         assert [cell.task.attack for cell in cells_of(plan, ratings, tmp_path)] == [
             "root-hybr", "root-hybr",  # semi-als / observed-only
             "root-df-sane", "root-hybr",
@@ -86,10 +86,9 @@ class TestSweep:
         assert plan.attack_options == {"published": {"solutions": "10"}}
 
     def test_the_papers_procedure_runs_with_its_options(self, ratings, tmp_path):
-        plan = replace(
-            SMALL, attacks=("published",), scales=(1.0,), rounds=(1,), weightings=("include-unrated",), sample=2,
-            attack_options={"published": {"solutions": "2"}},
-        )  # fmt: skip
+        plan = replace(SMALL, attacks=("published",), scales=(1.0,), rounds=(1,), sample=2)
+        options = {"published": {"solutions": "2"}}
+        plan = replace(plan, weightings=("include-unrated",), attack_options=options)
         rows = run(plan, ratings, tmp_path, jobs=1)
         (one,) = [row for row in rows if row["metric"] == "rating_accuracy"]
         assert (one["attack"], one["status"], one["n_users"]) == ("root-df-sane", "ran", 2)
