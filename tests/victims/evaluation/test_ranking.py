@@ -78,9 +78,13 @@ def test_other_splits(ratings, tmp_path):
 
 def test_rows_of_the_table(ratings, tmp_path):
     found = run(Plan(rounds=2, runs=2, scenarios=("existing",)), ratings, tmp_path, jobs=1)
+    errors = [row for row in found if row["metric"] == "rmse"]
+    assert {row["baseline_name"] for row in errors} == {"training mean"}
+    assert len(errors) == 2 * 2
+    found = [row for row in found if row not in errors]
     assert len(found) == 2 * 2 * 2 * 4
     assert {row["baseline_name"] for row in found} == {"popularity"}
-    rows = with_popularity(found)
+    rows = with_popularity([*found, *errors])
     assert len(rows) == 2 * 3 * 2 * 4
     assert {row["system"] for row in rows} == {"encrypted", "plain", "popularity"}
     assert all(0 <= row["value"] <= 1 for row in rows)
