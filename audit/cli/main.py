@@ -32,6 +32,7 @@ from audit.cli import (
 from audit.shell import debugging, interrupts
 from audit.shell.exits import Exit
 from audit.shell.notes import complain
+from audit.shell.programs import keep_programs
 from victims.common.errors import InputError, OutputError, one_line
 from victims.common.files import reason_of
 
@@ -124,6 +125,7 @@ def options(
 def main() -> None:
     """Run the command line in this process; ``audit.shell.exits`` has the codes with which it leaves."""
     words = debugging.turned_on(sys.argv[1:])
+    keep_programs()
     try:
         _program()(words)
         sys.stdout.flush()

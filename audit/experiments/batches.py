@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -13,13 +12,13 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from audit.experiments.cell_files import kept_rows, write_cell
-from audit.experiments.compiled_programs import programs_kept
 from audit.experiments.grid import Cell, Procedure, Say, silent
 from audit.experiments.locks import claimed
 from audit.experiments.results import Row
 from audit.experiments.user_error_files import write_user_errors
 from audit.plugins import said
 from audit.shell.debugging import trace
+from audit.shell.programs import keep_programs
 from victims.common.errors import InputError, OutputError
 from victims.common.files import remove, unfinished
 
@@ -43,7 +42,6 @@ def run_batch(
     procedure: Procedure[Task, Given, Prepared],
     given: Given,
     keep_scratch: bool,
-    programs: Path,
     batch: Batch[Task],
     step: Step = silent,
 ) -> list[Done]:
@@ -56,8 +54,6 @@ def run_batch(
         What all cells start from.
     keep_scratch : bool
         Leave what was prepared.
-    programs : Path
-        Folder of compiled programs.
     batch : tuple of Cell
         With one scratch.
     step : callable
@@ -75,11 +71,11 @@ def run_batch(
     OutputError
         If something cannot be written.
     """
+    keep_programs()
     with ExitStack() as stack:
         claim = claim_of(batch[0])
         if claim is not None:
             stack.enter_context(claimed(claim))
-        stack.enter_context(programs_kept(programs / str(os.getpid())))
         kept = {
             cell.path: Done(rows)
             for cell in batch

@@ -239,7 +239,7 @@ def _at_a_worker(
         )
     place = Path(worker.local_directory)
     with unfinished(Path(tempfile.mkdtemp(prefix="factorleak-", dir=place))) as folder:
-        return run_batch(procedure, given, False, place / "programs", moved(batch, folder))
+        return run_batch(procedure, given, False, moved(batch, folder))
 
 
 def moved(batch: Batch[Any], folder: Path) -> Batch[Any]:

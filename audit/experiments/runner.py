@@ -16,7 +16,6 @@ from audit.experiments.locks import remove_stale, remove_unclaimed
 from audit.experiments.processes import KilledError, in_processes, in_this_process, supervised
 from audit.experiments.results import Row, write_results
 from victims.common.errors import OutputError
-from victims.common.files import scratch_folder
 
 Task = TypeVar("Task")
 Given = TypeVar("Given")
@@ -129,21 +128,20 @@ def _results(
             for cell, one in zip(tasks[number], done, strict=True):
                 keep(cell, one)
             yield others[number], done
-    with scratch_folder() as programs:
-        run = partial(run_batch, procedure, given, keep_scratch, programs)
-        if not isinstance(jobs, Cluster) and tasks:
-            for number, result in in_processes(run, tasks, jobs):
-                if isinstance(result, KilledError):
-                    yield others[number], _after_kill(procedure, tasks[number], result)
-                else:
-                    yield others[number], result
-        before = len(cells) - sum(map(len, mine))
-        for indices in mine:
-            with supervised():
-                step = _inside(report, before, len(cells))
-                done = run(tuple(cells[index] for index in indices), step)
-            yield indices, done
-            before += len(indices)
+    run = partial(run_batch, procedure, given, keep_scratch)
+    if not isinstance(jobs, Cluster) and tasks:
+        for number, result in in_processes(run, tasks, jobs):
+            if isinstance(result, KilledError):
+                yield others[number], _after_kill(procedure, tasks[number], result)
+            else:
+                yield others[number], result
+    before = len(cells) - sum(map(len, mine))
+    for indices in mine:
+        with supervised():
+            step = _inside(report, before, len(cells))
+            done = run(tuple(cells[index] for index in indices), step)
+        yield indices, done
+        before += len(indices)
 
 
 def _only_here(cell: Cell[Task], jobs: int | Cluster) -> bool:

@@ -164,7 +164,7 @@ def test_errors_of_users_come_back_from_the_workers(run, tmp_path, monkeypatch):
     def on_workers(procedure, given, batches, cluster):
         for index, batch in enumerate(batches):
             work = moved(batch, tmp_path / "scratch" / str(index))
-            yield index, run_batch(procedure, given, False, tmp_path / "programs", work)
+            yield index, run_batch(procedure, given, False, work)
 
     near = run(*words, tmp_path / "near", "--jobs", 1)
     monkeypatch.setattr("audit.experiments.runner.on_workers", on_workers)
@@ -198,11 +198,9 @@ def test_a_worker_keeps_nothing_under_the_names_of_the_results(tmp_path):
     """What it computes is what a process of this machine computes, in a folder of its own."""
     batch = tuple(cells(tmp_path / "R")[:2])
     given = Counted(tmp_path / "log")
-    there = run_batch(
-        procedure(tmp_path, 0), given, False, tmp_path / "programs", moved(batch, tmp_path / "worker")
-    )
+    there = run_batch(procedure(tmp_path, 0), given, False, moved(batch, tmp_path / "worker"))
     assert not (tmp_path / "R").exists()
-    here = run_batch(procedure(tmp_path, 0), given, False, tmp_path / "programs", batch)
+    here = run_batch(procedure(tmp_path, 0), given, False, batch)
     assert str([done.rows for done in here]) == str([done.rows for done in there])
     assert (tmp_path / "R" / "cells" / "a.json").exists()
 

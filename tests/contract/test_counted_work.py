@@ -1,0 +1,52 @@
+"""How often attacks go through the rows of a recording: counted, for a timing is asserted nowhere.
+
+A budget is rows of batches that an attack asks for, over the rows that clients uploaded, where nothing is
+wrong with the declaration. One look at every client costs one pass; questions about the recording as a whole
+ask a sample.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+import victims.transcript.view
+from audit.factories import make_attack
+from victims.data.synthetic import Synthetic, generate
+from victims.protocols.fedmvmf import FedMVMF
+from victims.recording import record
+from victims.transcript.reader import open_transcript
+
+CLIENTS = 600
+SAMPLES = 0.25  # of the rows: two samples of 60 clients, the longest among them
+BUDGETS = {"spectral": 1 + SAMPLES, "grid": 1, "rated-set": 0}
+SCENARIOS = [("semi-als", "observed-only"), ("sgd", "include-unrated")]
+
+
+@pytest.fixture(scope="module")
+def views(tmp_path_factory):
+    ratings = generate(Synthetic(users=CLIENTS, items=40, ratings_per_user=8.0, seed=5))
+    found = {}
+    for update, weighting in SCENARIOS:
+        path = tmp_path_factory.mktemp("counted") / "t"
+        record(FedMVMF(update=update, weighting=weighting, factors=3), ratings, path, rounds=[0, 1])
+        found[update, weighting] = open_transcript(path).view("server")
+    return found
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids="/".join)
+@pytest.mark.parametrize("name", BUDGETS)
+def test_passes_over_the_rows(views, monkeypatch, name, scenario):
+    """Before: ``spectral`` asked every row whether it is a gradient or a weight, three times over."""
+    view, asked = views[scenario], []
+    gathered = victims.transcript.view.gathered
+
+    def counted(*given):
+        found = gathered(*given)
+        users, rows = found.gradients.shape[:2]
+        full = found.valid.mean() if found.valid.size else 0.0
+        asked.append(users * rows * full)
+        return found
+
+    monkeypatch.setattr(victims.transcript.view, "gathered", counted)
+    make_attack(name).attack(view, 0)
+    assert sum(asked) <= BUDGETS[name] * view.messages.n_rows + 1
