@@ -223,7 +223,7 @@ BUILT_IN: dict[str, dict[str, Entry]] = {
         ),
         "rated-set": Entry(
             "attacks.closed_form.lists.rated_set:RatedSet",
-            "which items a client rated, from the lists it uploads",
+            "which items a client rated, from the lists it uploads and labels of its rows",
         ),
         "peers": Entry(
             "attacks.peers.attack:Peers",

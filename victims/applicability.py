@@ -13,7 +13,13 @@ from typing import TypeVar
 from victims.common.errors import InputError
 from victims.data.ratings import Ratings
 from victims.data.synthetic import Synthetic, generate
-from victims.defense_rules import only_one, refuse_beside_biases, refuse_in_turn, refuse_on_the_way
+from victims.defense_rules import (
+    only_one,
+    refuse_beside_biases,
+    refuse_in_turn,
+    refuse_on_the_way,
+    refuse_twice,
+)
 from victims.protocols.base import Choosy, Defense, Network, OneServer, Shape, Star, Victim
 
 T = TypeVar("T")
@@ -34,6 +40,7 @@ def obstacle(victim: Victim, defenses: Sequence[Defense]) -> str:
         The first reason; empty where there is none, or where that cannot be told without ratings.
     """
     try:
+        refuse_twice(defenses)
         for defense in defenses:
             refuse_in_turn(victim, defense)
         _refuse_by_network(victim, defenses)

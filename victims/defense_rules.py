@@ -35,6 +35,27 @@ def refuse_in_turn(victim: Victim, defense: Defense) -> None:
         )
 
 
+def refuse_twice(defenses: Sequence[Defense]) -> None:
+    """Refuse the same noise twice: it is drawn by its name, so that the second would be the first again.
+
+    Parameters
+    ----------
+    defenses : sequence of Defense
+
+    Raises
+    ------
+    InputError
+        Naming the defense.
+    """
+    names = [defense.name for defense in defenses if defense.changes_uploads]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(
+                f"{name} must be named once, for its second noise would be the first again; got it "
+                f"{names.count(name)} times; add its scales up"
+            )
+
+
 def refuse_beside_biases(victim: Victim, defense: Defense, *, encrypts: bool) -> None:
     """Refuse what protects rows alone where clients send what changes an item's bias beside them.
 

@@ -14,7 +14,13 @@ import numpy as np
 from jaxtyping import Float
 
 from victims.data.ratings import Ratings
-from victims.defense_rules import refuse_beside_biases, refuse_in_turn, refuse_on_the_way, sampled
+from victims.defense_rules import (
+    refuse_beside_biases,
+    refuse_in_turn,
+    refuse_on_the_way,
+    refuse_twice,
+    sampled,
+)
 from victims.protocols.base import (
     Cipher,
     Defense,
@@ -138,6 +144,7 @@ def start(victim: Victim, ratings: Ratings, defenses: Sequence[Defense], seed: i
         If encryption is not the last defense or named twice, or a defense changes uploads by what is in them
         where the server steps at every upload.
     """
+    refuse_twice(defenses)
     for defense in defenses:
         ratings = defense.on_device(ratings, seed)
         refuse_in_turn(victim, defense)

@@ -87,7 +87,6 @@ def sweep(
     """Accuracy against noise scale and rounds watched: rows, figures, and how strong the attack is."""
     from audit.epsilon.accounts import accounts_of
     from audit.experiments.sweep import Sweep, run, settled
-    from audit.experiments.sweep_cells import CHOSEN, PUBLISHED
     from audit.option_texts import parse_options
     from audit.requests.components import defenses_of
     from reports.published_noise import published_figures
@@ -121,7 +120,8 @@ def sweep(
         rows = run(plan, ratings, out, jobs=who, report=update_bar)
     output.show(ratings.describe())
     title = f"Ratings that {chosen[0]} reads from {victim} under Laplace noise"
-    output.show(sweep_table(rows, title, chosen[0]))
+    shown = plan.as_named(rows)
+    output.show(sweep_table(shown, title, chosen[0]))
     accounts = accounts_of(
         victim,
         [plan.victim_of(*scenario) for scenario in product(plan.updates, plan.weightings)],
@@ -132,8 +132,7 @@ def sweep(
         on_received=False,
     )
     show_accounts(output, accounts)
-    beside = [solver for name in chosen for solver in (CHOSEN.values() if name == PUBLISHED else [name])]
-    figures = sweep_figures(rows, out, *beside)
+    figures = sweep_figures(shown, out, *chosen)
     if published:
         figures += published_figures(rows, out)
     for path in figures:

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Int
 
 from audit.registry import recorded_name
-from victims.common.errors import InputError
+from defenses.accounting.proofs import ROWS
 from victims.data.ratings import Ratings
 from victims.protocols.account import Account, Listeners, Setting
 from victims.protocols.base import Defense, Edges, Victim
@@ -68,17 +68,11 @@ def accounts_of(
         held = defense.on_device(held, seed)
     stated: list[dict[str, Account]] = [{} for _ in defenses]
     for victim in victims if defenses else ():
-        rows, listeners = _sent(victim, held, n_rounds, seed, adversary)
-        setting = Setting(
-            recorded_name(name),
-            *_options(victim),
-            n_rounds,
-            tuple(defense.name for defense in defenses),
-            on_received,
-            seed,
-            rows,
-            listeners,
-        )
+        names = tuple(defense.name for defense in defenses)
+        setting = Setting(recorded_name(name), *_options(victim), n_rounds, names, on_received, seed)
+        if not ROWS.gap(setting):
+            rows, listeners = _sent(victim, held, n_rounds, seed, adversary)
+            setting = replace(setting, rows=rows, listeners=listeners)
         fresh = False
         for defense, accounts in zip(defenses, stated, strict=True):
             fresh |= defense.per_message  # and so is all that is done after it
@@ -108,11 +102,8 @@ def _sent(
         return rated + len(victim.broadcast(state)[1]), ()
     rows = np.zeros(n_users, np.int64)
     everybody = replace(victim, participation=1.0, dropout=0.0) if isinstance(victim, Switches) else victim
-    try:
-        for some in everybody.uploads(state, ratings, np.arange(n_users)):
-            rows += np.bincount(some.sender, minlength=n_users)
-    except InputError:  # rows that no recording can hold, and that no proof covers
-        return rows, ()
+    for some in everybody.uploads(state, ratings, np.arange(n_users)):
+        rows += np.bincount(some.sender, minlength=n_users)
     every, members = np.zeros(n_users, np.int64), _members(adversary)
     coalition = every.copy()
     for graph in _graphs(everybody, state, ratings, n_rounds):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,16 @@ class Sweep:
             return name
         chosen = CHOSEN if recorded_name(self.victim) == "fedmvmf" else {}
         return chosen.get((update, weighting), "root-hybr")
+
+    def as_named(self, rows: Sequence[Row]) -> list[Row]:
+        """Rows with ``published`` as the attack where that, and no name of its own, asked for the solver."""
+        return [
+            {**row, "attack": PUBLISHED}
+            if row["attack"] not in self.attacks
+            and row["attack"] == self.attack_of(PUBLISHED, str(row["update"]), str(row["weighting"]))
+            else row
+            for row in rows
+        ]
 
 
 @dataclass(frozen=True)

@@ -5,14 +5,14 @@ have its default. So an option that somebody adds has no account until its autho
 added it here. Likewise for the defenses that may stand beside the one that states the account: what an
 unknown one does with the ratings nobody knows.
 
-``tests/defenses/accounting/test_proofs.py`` holds the lists against the victims: with the rows that arrive
+``tests/contract/test_accounts.py`` holds the lists against the victims: with the rows that arrive
 kept as they are, no value of a rating changes what is broadcast.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from victims.protocols.account import Setting
 
@@ -41,13 +41,10 @@ class Proof:
         Options of each victim whose values do not matter.
     rounds : int or None
         Rounds from round 0 on that it counts; None counts any number.
-    beside : frozenset of str
-        Defenses that may be applied, too.
     """
 
     victims: Mapping[str, frozenset[str]]
     rounds: int | None = None
-    beside: frozenset[str] = field(default=DEFENSES)
 
     def gap(self, setting: Setting) -> str:
         """What of a setting is not covered, in words; empty where all of it is."""
@@ -59,7 +56,7 @@ class Proof:
         if others:
             said = ", ".join(f"{name}={setting.options[name]}" for name in others)
             return f"the proof does not cover {said} of {setting.victim}"
-        strangers = sorted(set(setting.defenses) - self.beside)
+        strangers = sorted(set(setting.defenses) - DEFENSES)
         if strangers:
             return f"the proof does not know what {', '.join(strangers)} does with the ratings"
         if not setting.on_received and setting.n_rounds > 1:

@@ -235,6 +235,6 @@ def _counted(setting: Setting, view: Listeners | None) -> dict[str, int]:
     of_client = (rows * copies * setting.n_rounds)[sends]
     at_first = np.minimum(rows, 1) if one_row_at_first(setting) else rows
     of_rating = ((at_first + rows * later) * copies)[sends]
-    counted = {"one rating": of_rating.max(), "one client, median": np.median(of_client)}
+    counted = {"one rating": of_rating.max(), "one client, median": np.ceil(np.median(of_client))}
     counted["one client, largest"] = of_client.max()
     return {f"{what}{seen}": int(count) for what, count in counted.items()}

@@ -7,7 +7,10 @@ rating:
 
 - the sum of all raters, seen by somebody who does not know h: w t, with delta = 0. This is what Theorem 2 of
   paper 002 (Hu, Fang 2022) counts;
-- client p's upload alone, h unknown: its noise is Laplace of scale b / sqrt(n), so sqrt(n) w t for n raters;
+- another rater knows h, and takes its own share off the sum: of n raters (n - 1) / n of the variance is left,
+  half of it for two;
+- client p's upload, h unknown: nothing, for who receives it receives those of the other raters, too, and
+  estimates h from them;
 - anything, seen by the recommender, who drew h: given h the noise is normal with standard deviation
   b sqrt(2 h_k) (for an upload: over sqrt(n)), and h_k may be as near to 0 as it likes, so no epsilon is
   finite with delta = 0. At delta > 0 the shift in units of the noise is at most mu with mu^2 = n (w t)^2 / (2
@@ -60,13 +63,12 @@ def first_round(budget: float, raters: int, delta: float = DELTA) -> list[Line]:
     require("the account", "budget", budget, above(0))
     require("the account", "raters", raters, at_least(1))
     require("the account", "delta", delta, strictly_between(0, 1))
-    shared, infinite = budget * np.sqrt(raters), float("inf")
-    known = "normal noise given h"
-    share = "a share has 1/sqrt(n) of the noise"
+    infinite, known = float("inf"), "normal noise given h"
     return [
-        Line("the item's sum, h unknown", budget, budget, delta, "Theorem 2's count"),
-        Line("the client's upload, h unknown", shared, shared, delta, share),
-        Line("the item's sum, h known", infinite, epsilon_given_h(budget, 1, delta), delta, known),
+        Line("the item's sum, h unknown (clients who did not rate it)", budget, budget, delta,
+             "Theorem 2's count"),
+        Line("the item's sum, h known (another rater of it)", infinite, epsilon_given_h(budget, 2, delta),
+             delta, f"{known}, less its own share of two"),
         Line("the client's upload, h known (the recommender)", infinite,
              epsilon_given_h(budget, raters, delta), delta, f"{known}, 1/sqrt(n) of it"),
     ]  # fmt: skip

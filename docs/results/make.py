@@ -24,6 +24,8 @@ def table(name: str, origin: dict[str, str]) -> Iterator[str]:
     """The lines of one table: its rows, and where they come from."""
     with (HERE / "rows" / f"{name}.csv").open(newline="") as file:
         head, *rows = csv.reader(file)
+    if any(len(row) != len(head) for row in rows):
+        raise SystemExit(f"{name}.csv must have as many cells in each row as in its head; quote commas")
     yield f"**{origin['title']}**"
     yield ""
     yield f"| {' | '.join(head)} |"

@@ -21,7 +21,7 @@ from audit.epsilon.lower_bounds import Bound, from_repetitions
 from audit.factories import make_defenses, make_victim
 from victims.data.ratings import Ratings
 from victims.data.synthetic import Synthetic, generate
-from victims.training import Run, sent_rows, start
+from victims.training import Run, received, sent_rows, start
 
 PLANTED = 1  # the client
 WORLDS = ("low", "high")
@@ -33,7 +33,7 @@ STARTS = 40  # of which the one is taken where the pair differs the most
 class Case:
     """A setting: a victim with options, a defense, how many rounds run, and how many ratings the client has.
 
-    ``line`` is what the account calls the view that is tried, where that does not go by the pair.
+    ``line`` is what the account calls the sums alone, where it does not go by the pair; then these are seen.
     """
 
     victim: str
@@ -62,7 +62,7 @@ CASES = (
     Case("mf", LAPLACE, 1, K1, 2),
     Case("mf", "gaussian:scale=0.002,clip=0.001", 2, K1 | {"local_steps": "2", "upload": "delta"}, 2),
     Case("mf", LAPLACE, 2, K1 | {"participation": "0.5"}),
-    Case("mf", "objective-noise:epsilon=1", 1, K1, 1, "the client's upload, h unknown"),
+    Case("mf", "objective-noise:epsilon=1", 1, K1, 1, "the item's sum, h unknown"),
     Case("pdmfrec", LAPLACE, 2, {"factors": "1", "init_scale": "3"}),
     Case("dpmf-yang", f"{SMALL},per_message=true", 1, {"factors": "1", "positive_share": "0"}, 2),
     Case("dmf", SMALL, 2, {"factors": "1", "order": "batch", "shuffle": "never"}),
@@ -143,6 +143,11 @@ def _seen(run: Run, case: Case) -> np.ndarray:
     seen: list[np.ndarray] = []
     width = 0
     for round_ in range(case.n_rounds):
+        if case.line:
+            arrived = received(run, round_)
+            assert arrived is not None
+            seen.append(np.ravel(arrived.items))
+            continue
         rows = _rows(run, round_)
         width = max(width, rows.size)
         seen += [

@@ -34,6 +34,8 @@ RATINGS = generate(Synthetic(users=6, items=8, ratings_per_user=3.0, seed=2))
 PLANTED, ROUNDS = int(np.argmax(np.diff(RATINGS.indptr))), 3
 TEXTS = ("laplace:scale=1,clip=1", "objective-noise:noise=once", "objective-noise:noise=fresh",
          "objective-noise:noise=composed")  # fmt: skip
+MORE = {False: ("gaussian:scale=1,clip=1", "laplace:scale=1,clip=1,per_message=true",
+                "laplace:scale=1,clip=1+gaussian:scale=1,clip=1"), True: ()}  # with all defaults  # fmt: skip
 ALLOWING = ({}, {"order": "batch"}, {"order": "per-rating"}, {"update": "sgd"},
             {"update": "sgd", "order": "per-rating"}, {"order": "batch", "batch_size": "2"})  # fmt: skip
 NAMES = list(BUILT_IN["victims"])
@@ -110,7 +112,7 @@ def test_what_has_a_number_sends_nothing_but_rows(name):
     checked = 0
     for option in ({}, *other_values(name)):
         victim = made(name, option)
-        for text in TEXTS if victim is not None else ():
+        for text in (*TEXTS, *MORE[bool(option)]) if victim is not None else ():
             if obstacle(victim, make_defenses(text)):
                 continue
             rounds = next((n for n in (ROUNDS, 1) if has_number(name, victim, text, n)), 0)
@@ -210,6 +212,14 @@ def test_no_printed_epsilon_is_refuted(case, pair):
     epsilon = printed(case, pair)
     bound = bound_of(case, pair, 300, 1 - 1e-4).epsilon
     assert np.isnan(epsilon) or bound <= epsilon + 0.01
+
+
+def test_the_same_noise_twice_is_refused():
+    """Before: the second was the first again, and the account counted both as if they were independent."""
+    defenses = make_defenses("laplace:scale=1,clip=0.5+laplace:scale=0.01,clip=0.01")
+    with pytest.raises(InputError, match="laplace must be named once"):
+        start(FedMF(), RATINGS, defenses, 0)
+    assert "named once" in obstacle(FedMF(), defenses)
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,8 @@ class Setting:
     seed : int
         Of the recording.
     rows : (n_users,) int
-        Rows of each client in a round that its ratings or attributes enter.
+        Rows of each client in a round that its ratings or attributes enter; none where clipped rows with
+        noise have no proof (``defenses.accounting.proofs.ROWS``).
     listeners : tuple of Listeners
         Those for whom a defense whose noise is drawn anew for every message states lines of their own; none
         where a row is one message. The last one is all who receive anything.

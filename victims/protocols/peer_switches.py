@@ -33,7 +33,7 @@ class PeerSwitches(Switches, NoServer):
     Who takes no part in a round is not there: it does not step, does not send, and nothing reaches it.
     ``row_factor`` is refused: a row is the gradient by which its sender steps its own copy. ``biases`` are
     refused: neighbours send rows about copies of item factors, and what they would send about a bias is each
-    error itself, which leaves nothing to attack.
+    error itself, in the clear.
 
     Attributes
     ----------

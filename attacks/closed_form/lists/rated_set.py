@@ -277,6 +277,8 @@ def _never_sent(view: View, sent: sp.csr_array) -> Rated:
     n_users, n_items = sent.shape
     length = np.diff(sent.indptr)
     many = 2 * length >= n_items
+    if not many.any():
+        return _nobody(view, TOO_FEW_DRAWN)
     rest = [
         np.setdiff1d(np.arange(n_items), sent.indices[start:stop]) if use else np.zeros(0, int)
         for start, stop, use in zip(sent.indptr[:-1], sent.indptr[1:], many, strict=True)

@@ -84,6 +84,9 @@ class TestSweep:
             "root-hybr", "root-hybr",
         ]  # fmt: skip
         assert plan.attack_options == {"published": {"solutions": "10"}}
+        row = {"attack": "root-df-sane", "update": "semi-als", "weighting": "include-unrated"}
+        shown = replace(plan, attacks=("published",)).as_named([row])
+        assert shown[0]["attack"] == "published"  # as the table and the figures have it
 
     def test_the_papers_procedure_runs_with_its_options(self, ratings, tmp_path):
         plan = replace(SMALL, attacks=("published",), scales=(1.0,), rounds=(1,), sample=2)

@@ -284,7 +284,8 @@ class TestAccount:
         ((_, (account,)),) = accounts_of(
             "mf", [DecentralisedMF()], [ObjectiveNoise()], many, n_rounds=1, seed=0
         )
-        assert account.lines[1].epsilon == pytest.approx(np.sqrt(np.bincount(many.items).max()))
+        most = int(np.bincount(many.items).max())
+        assert account.lines[-1].at_delta == pytest.approx(epsilon_given_h(1.0, most))
 
     @pytest.mark.parametrize(
         ("values", "message"),
