@@ -113,7 +113,7 @@ def test_claims(small, tmp_path):
     assert once["baseline"] < 0.8 * once["ceiling"] < once["value"] <= once["ceiling"]
     final = bounds["hdpmf", "hdpmf:noise=once,epochs=6,epsilon=1", "final V, all"]
     assert final["verdict"] == "not refuted"
-    assert "nothing proved" in final["reason"]
+    assert "nothing is proved" in final["reason"]
     # noise once: every run is told apart, so that the bound is the largest that so many runs can show
     repeated = [row for row in bounds.values() if "runs a world" in row["adversary"]]
     assert [row["n_users"] for row in repeated] == [20] * 3
