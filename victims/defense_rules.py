@@ -52,7 +52,7 @@ def refuse_twice(defenses: Sequence[Defense]) -> None:
         if names.count(name) > 1:
             raise InputError(
                 f"{name} must be named once, for its second noise would be the first again; got it "
-                f"{names.count(name)} times; add its scales up"
+                f"{names.count(name)} times; use one with a larger scale"
             )
 
 
