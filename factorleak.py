@@ -14,7 +14,7 @@ rows, with the columns of ``results.json``. Everything is loaded when it is firs
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
@@ -314,7 +314,7 @@ def record(
     rounds: Sequence[int] = (4, 5),
     users: int | None = None,
     seed: int = 0,
-    progress: bool = False,
+    progress: bool = True,
     **options: Any,
 ) -> Transcript:
     """Run one victim and keep its transcript.
@@ -337,7 +337,7 @@ def record(
     seed : int
         Every random choice derives from it.
     progress : bool
-        Show a bar on standard error.
+        Say on standard error how far long work is, and about how long it will take.
     **options
         Hyper-parameters of a victim given by name, as ``update="sgd", factors=8``.
 
@@ -406,7 +406,7 @@ def attack(
     users: int | None = None,
     seed: int = 0,
     identified: bool = False,
-    progress: bool = False,
+    progress: bool = True,
     **options: Any,
 ) -> Reconstruction:
     """Attack a transcript.
@@ -427,7 +427,7 @@ def attack(
     identified : bool
         Attack under the client rule that the uploads show (``identify``), not the declared one.
     progress : bool
-        Show a bar on standard error.
+        Say on standard error how far long work is, and about how long it will take.
     **options
         Options of an attack given by name; see ``list_components("attacks", NAME)``.
 
@@ -537,7 +537,9 @@ def audit(
     seed: int = 0,
     attack_options: Mapping[str, Mapping[str, Any]] | None = None,
     out: str | Path | None = None,
-    progress: bool = False,
+    exhaustive: bool | None = None,
+    within: float | None = None,
+    progress: bool = True,
     **options: Any,
 ) -> pd.DataFrame:
     """Run a victim in its scenarios, attack it, and score what was read.
@@ -567,16 +569,20 @@ def audit(
         Options of attacks given by name.
     out : str or Path, optional
         Directory for results; finished cells in it are reused. Default: nothing is kept.
+    exhaustive : bool, optional
+        Attack also where every question of an attack is answered already. Default: where attacks are named.
+    within : float, optional
+        Seconds, after which an attack is ended, and what was not reached is NOT TESTED.
     progress : bool
-        Show a bar on standard error.
+        Say on standard error how far long work is, and about how long it will take.
     **options
         Hyper-parameters of the victim.
 
     Returns
     -------
     pandas.DataFrame
-        One row for each scenario, attack and metric. A cell that failed or does not apply is a row with its
-        reason.
+        One row for each scenario, attack and metric. A cell that failed, does not apply, was not needed or
+        not reached is a row with its reason.
 
     Raises
     ------
@@ -602,7 +608,7 @@ def audit(
         named("victims", victim),
         named_attacks(attacks, {} if attack_options is None else attack_options),
     )
-    with _folder(out) as folder, _bar("audit", progress) as update:
+    with _folder(out) as folder, _bar("audit", progress, even=False) as update:
         request = auditing.AuditRequest(
             out=folder,
             data=label_of(ratings),
@@ -618,6 +624,8 @@ def audit(
             seed=seed,
             victim_options={**chosen.options, **options},
             attack_options=chosen_attacks.options,
+            exhaustive=exhaustive,
+            within=within,
         )
         response = auditing.audit(request, lambda: ratings_of(ratings), update)
     return frame(response.rows, COLUMNS)
@@ -633,7 +641,9 @@ def audit_recording(
     seed: int = 0,
     attack_options: Mapping[str, Mapping[str, Any]] | None = None,
     out: str | Path | None = None,
-    progress: bool = False,
+    exhaustive: bool | None = None,
+    within: float | None = None,
+    progress: bool = True,
 ) -> pd.DataFrame:
     """Run attacks on a recording of any origin, and score what was read.
 
@@ -655,13 +665,18 @@ def audit_recording(
         Options of attacks given by name.
     out : str or Path, optional
         Directory for results; finished cells in it are reused. Default: nothing is kept.
+    exhaustive : bool, optional
+        Attack also where every question of an attack is answered already. Default: where attacks are named.
+    within : float, optional
+        Seconds, after which an attack is ended, and what was not reached is NOT TESTED.
     progress : bool
-        Show a bar on standard error.
+        Say on standard error how far long work is, and about how long it will take.
 
     Returns
     -------
     pandas.DataFrame
-        One row for each attack and metric. An attack that failed or does not apply is a row with its reason.
+        One row for each attack and metric. An attack that failed, does not apply, was not needed or not
+        reached is a row with its reason.
 
     Raises
     ------
@@ -685,7 +700,7 @@ def audit_recording(
     from audit.requests.frames import frame
 
     chosen = named_attacks(attacks, {} if attack_options is None else attack_options)
-    with _folder(out) as folder, _bar("audit", progress) as update:
+    with _folder(out) as folder, _bar("audit", progress, even=False) as update:
         request, opened = recording_audit.settled(
             recording_audit.RecordingRequest(
                 out=folder,
@@ -696,6 +711,8 @@ def audit_recording(
                 attack_options=chosen.options,
                 sample=sample,
                 seed=seed,
+                exhaustive=exhaustive,
+                within=within,
             )
         )
         response = recording_audit.audit_recording(request, opened, update)
@@ -788,7 +805,7 @@ def sweep(
     attack_options: Mapping[str, Mapping[str, Any]] | None = None,
     jobs: int = -1,
     out: str | Path | None = None,
-    progress: bool = False,
+    progress: bool = True,
     **options: Any,
 ) -> pd.DataFrame:
     """Measure accuracy against noise scale and rounds watched, under Laplace noise.
@@ -821,7 +838,7 @@ def sweep(
     out : str or Path, optional
         Directory for results; finished cells in it are reused. Default: nothing is kept.
     progress : bool
-        Show a bar on standard error.
+        Say on standard error how far long work is, and about how long it will take.
     **options
         Hyper-parameters of the victim.
 
@@ -916,7 +933,7 @@ def compare(
     seed: int = 0,
     jobs: int = -1,
     out: str | Path | None = None,
-    progress: bool = False,
+    progress: bool = True,
     **options: Any,
 ) -> pd.DataFrame:
     """Compare defenses: leakage to each adversary, recommendation quality, cost.
@@ -953,7 +970,7 @@ def compare(
     out : str or Path, optional
         Directory for results; finished cells in it are reused. Default: nothing is kept.
     progress : bool
-        Show a bar on standard error.
+        Say on standard error how far long work is, and about how long it will take.
     **options
         Hyper-parameters of the victim.
 
@@ -1076,13 +1093,14 @@ def _folder(out: str | Path | None) -> Iterator[Path]:
 
 
 @contextmanager
-def _bar(label: str, wanted: bool) -> Iterator[Callable[..., None]]:
-    if not wanted:
-        yield lambda *_: None
-        return
+def _bar(label: str, wanted: bool, even: bool = True) -> Iterator[Any]:
+    from audit.shell.progress import Silent
     from audit.shell.progress import progress as bar
 
-    with bar(label) as update:
+    if not wanted:
+        yield Silent()
+        return
+    with bar(label, even) as update:
         yield update
 
 

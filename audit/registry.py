@@ -17,6 +17,33 @@ from audit.plugins import (
 )
 from victims.common.errors import InputError
 
+QUESTIONS = ("ratings", "lists", "attributes")  # that an attack answers, unless it says otherwise
+LINKS, LENGTHS, SUMS, POSITIVES = "links", "lengths of lists", "sums of several clients", "positives"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Seconds of an attack on two cores, within a factor of five (``tests/benchmarks/attack_costs.py``).
+
+    Attributes
+    ----------
+    start : float
+        With compilation.
+    client, row : float
+        For each client, and for each uploaded row, of all rounds.
+    """
+
+    start: int | float = 1
+    client: int | float = 1e-2
+    row: int | float = 1e-5
+
+    def seconds(self, clients: int, rows: int) -> float:
+        """Seconds on so many clients and rows."""
+        return self.start + self.client * clients + self.row * rows
+
+
+CHEAP = Cost(0.05, 0, 1e-6)
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -37,6 +64,10 @@ class Entry:
         An attack that reads sums, to which others contributed.
     unsigned : bool
         An attack that reads rows without a sender.
+    answers : tuple of str
+        Of an attack: ``QUESTIONS``, or others that nobody else answers.
+    cost : Cost
+        Of an attack.
     serverless : bool
         A victim whose clients send to each other.
     short : dict
@@ -60,6 +91,8 @@ class Entry:
     whole: bool = False
     sums: bool = False
     unsigned: bool = False
+    answers: tuple[str, ...] = QUESTIONS
+    cost: Cost = Cost()
     serverless: bool = False
     short: dict[str, str] = field(default_factory=dict)
     ideal: dict[str, str] = field(default_factory=dict)
@@ -108,13 +141,20 @@ def is_guess(attack: object) -> bool:
 
 def _root(method: str, words: str) -> Entry:
     return Entry(
-        "attacks.root_finding.scipy_root:Root", f"paper 000's systems, {words}", {"method": method}, True
+        "attacks.root_finding.scipy_root:Root",
+        f"paper 000's systems, {words}",
+        {"method": method},
+        True,
+        cost=Cost(0.5, 0.1, 0),
     )
 
 
 def _peers(answers: str, words: str) -> Entry:
     summary = f"what neighbours send each other: {words}"
-    return Entry("attacks.peers.attack:Peers", summary, {"answers": answers}, whole=True, unsigned=True)
+    return Entry(
+        "attacks.peers.attack:Peers", summary, {"answers": answers},
+        whole=True, unsigned=True, answers=(*QUESTIONS, LINKS), cost=CHEAP,
+    )  # fmt: skip
 
 
 BUILT_IN: dict[str, dict[str, Entry]] = {
@@ -184,69 +224,100 @@ BUILT_IN: dict[str, dict[str, Entry]] = {
         ),
     },
     "attacks": {
-        "spectral": Entry("attacks.closed_form.spectral:Spectral", "closed form, all clients at once"),
+        "spectral": Entry(
+            "attacks.closed_form.spectral:Spectral",
+            "closed form, all clients at once",
+            cost=Cost(0.1, 0, 4e-6),
+        ),
         "likelihood": Entry(
             "attacks.likelihood.attack:Likelihood",
             "noisy uploads of any rounds, maximum likelihood or a posteriori",
+            cost=Cost(0.5, 0, 1e-5),
         ),
         "trajectory": Entry(
             "attacks.trajectory.attack:Trajectory",
             "clients' start and ratings fitted to several rounds of uploads",
             whole=True,
+            cost=Cost(10, 0.03, 0),
         ),
         "grid": Entry(
             "attacks.closed_form.grid.rating_grid:Grid",
             "one round and no update rule: the rating grid tells the length",
+            cost=Cost(0.1, 0, 3e-6),
         ),
         "undeclared": Entry(
             "attacks.closed_form.undeclared:Undeclared",
             "one round of clients whose rule nobody declared: any scale, order and batches",
+            cost=Cost(0.7, 6e-3, 3e-6),
         ),
         "inversion": Entry(
             "attacks.inversion.attack:Inversion",
             "one round under a differentiable rule: local steps or passes on copies, or a rule of one's own",
             whole=True,
+            cost=Cost(1, 0, 2e-4),
         ),
         "eq24-printed": Entry(
-            "attacks.closed_form.fedmf_eq24:Eq24", "paper 001's attack as printed", {"form": "printed"}
+            "attacks.closed_form.fedmf_eq24:Eq24",
+            "paper 001's attack as printed",
+            {"form": "printed"},
+            cost=CHEAP,
         ),
         "eq24-corrected": Entry(
             "attacks.closed_form.fedmf_eq24:Eq24",
             "paper 001's attack with its slips corrected",
             {"form": "corrected"},
+            cost=CHEAP,
         ),
         "aggregate": Entry(
             "attacks.sums.aggregate:Aggregate",
             "sums, decrypted or told by broadcasts, taken apart contributor by contributor",
             whole=True,
             sums=True,
+            answers=(*QUESTIONS, SUMS),
+            cost=CHEAP,
         ),
         "rated-set": Entry(
             "attacks.closed_form.lists.rated_set:RatedSet",
             "which items a client rated, from the lists it uploads and labels of its rows",
+            answers=("lists",),
+            cost=CHEAP,
         ),
         "peers": Entry(
             "attacks.peers.attack:Peers",
             "what neighbours send each other: rows without a sender linked, and read under pseudonyms",
             whole=True,
             unsigned=True,
+            answers=(*QUESTIONS, LINKS),
+            cost=CHEAP,
         ),
         "peers-named": _peers("ratings", "ratings of those whom their weights name"),
         "peers-lists": _peers("lists", "rated items of those whom their weights name"),
         "cofactors": Entry(
             "attacks.peers.cofactors:Cofactors",
             "ratings and implicit feedback of DPMF-Yang's users, by those whom they trust",
+            answers=(*QUESTIONS, POSITIVES),
+            cost=CHEAP,
         ),
         "cofactors-lists": Entry(
             "attacks.peers.cofactors:Cofactors",
             "rated items of DPMF-Yang's users, positives among them",
             {"answers": "lists"},
+            answers=("lists", POSITIVES),
+            cost=CHEAP,
         ),
         "helper-lists": Entry(
-            "attacks.metadata.helper_lists:HelperLists", "the lists that a helper is told", unsigned=True
+            "attacks.metadata.helper_lists:HelperLists",
+            "the lists that a helper is told",
+            unsigned=True,
+            answers=("lists", LINKS),
+            cost=CHEAP,
         ),
         "traffic": Entry(
-            "attacks.metadata.traffic:Traffic", "lengths of lists, from sealed links", unsigned=True
+            "attacks.metadata.traffic:Traffic",
+            "lengths of lists, from sealed links",
+            unsigned=True,
+            answers=(LENGTHS,),
+            cost=CHEAP,
         ),
         "root-hybr": _root("hybr", "Powell's hybrid method"),
         "root-broyden2": _root("broyden2", "Broyden's bad method"),
@@ -255,9 +326,13 @@ BUILT_IN: dict[str, dict[str, Entry]] = {
         "root-anderson": _root("anderson", "Anderson mixing"),
         "root-lm": _root("lm", "Levenberg-Marquardt"),
         "root-krylov": _root("krylov", "Newton-Krylov with exact Jacobian products"),
-        "guess-uniform": Entry("attacks.metadata.guess:GuessUniform", "every answer equally likely"),
-        "guess-majority": Entry("attacks.metadata.guess:GuessMajority", "the most common answer"),
-        "guess-popularity": Entry("attacks.metadata.guess:GuessPopularity", "popularity from the broadcast"),
+        "guess-uniform": Entry(
+            "attacks.metadata.guess:GuessUniform", "every answer equally likely", cost=CHEAP
+        ),
+        "guess-majority": Entry("attacks.metadata.guess:GuessMajority", "the most common answer", cost=CHEAP),
+        "guess-popularity": Entry(
+            "attacks.metadata.guess:GuessPopularity", "popularity from the broadcast", cost=CHEAP
+        ),
     },
 }
 

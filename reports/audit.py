@@ -9,6 +9,7 @@ from reports.layout import Sheet
 from reports.verdicts import (
     ANSWERED,
     CLAIMED,
+    LEAK,
     NOT_TESTED,
     RELATIVE,
     Row,
@@ -35,6 +36,12 @@ SHOWN = (
     ANSWERED,
 )
 HEADLINE = "rating_accuracy"  # of a row that stands for an attack that reads no rating
+OTHERS = ("rated_set_auc", "attribute_group_accuracy")
+IDLE = {  # status of an attack that did not run -> what is said of those that have it
+    "not needed": "Not needed, {}",
+    "not applicable": "Not applicable, {}",
+    "not reached": f"{NOT_TESTED}, {{}} not reached",
+}
 OF_RATINGS = ("rated_rating_accuracy", CLAIMED, *RELATIVE)
 
 
@@ -50,10 +57,13 @@ def audit_table(rows: Sequence[Row], title: str) -> Sheet:
     -------
     Sheet
     """
+    idle = _idle(rows)
     shown = [
         row
         for row in rows
-        if row["metric"] in SHOWN and (row["status"] != "ran" or verdict_of(row) or is_guess(row))
+        if row["metric"] in SHOWN
+        and (row["status"] != "ran" or verdict_of(row) or is_guess(row))
+        and _cell(row) not in idle
     ]
     lines = [
         (
@@ -79,6 +89,82 @@ def audit_table(rows: Sequence[Row], title: str) -> Sheet:
     )
     trivial = {"-", number(0.0), number(1.0)}
     return sheet.without("ceiling") if set(sheet.column("ceiling")) <= trivial else sheet
+
+
+def idle_lines(rows: Sequence[Row]) -> list[str]:
+    """Say in a line for each status which attacks did not run, and why.
+
+    Parameters
+    ----------
+    rows : sequence of mapping
+
+    Returns
+    -------
+    list of str
+    """
+    n_scenarios = len(grouped(rows, "update", "weighting"))
+    lines = []
+    for status, words in IDLE.items():
+        found: dict[tuple[str, str], list[Row]] = {}
+        for row in _idle(rows).values():
+            if row["status"] == status:
+                found.setdefault((str(row["attack"]), str(row["reason"])), []).append(row)
+        reasons: dict[str, list[str]] = {}
+        for (attack, reason), where in found.items():
+            only = "" if len(where) == n_scenarios else f" on {', '.join(map(_scenario, where))}"
+            reasons.setdefault(f"{reason}{only}", []).append(attack)
+        if found:
+            who = len({attack for attack, _ in found})
+            named = [
+                f"{', '.join(name for name, _ in folded(attacks, str, lambda _: True))}: {reason}"
+                for reason, attacks in reasons.items()
+            ]
+            lines.append(f"{words.format(_counted_attacks(who))}: {'; '.join(named)}.")
+    return lines
+
+
+def finding(rows: Sequence[Row]) -> str:
+    """Say in a line what an attack on a scenario leaks.
+
+    Parameters
+    ----------
+    rows : sequence of mapping
+        Of one attack on one scenario.
+
+    Returns
+    -------
+    str
+        Empty where it shows no leak.
+    """
+    leaks = {row["metric"]: row for row in rows if verdict_of(row) == LEAK}
+    if not leaks:
+        return ""
+    row = next(iter(leaks.values()))
+    who = f"{_scenario(row)}, {row['attack']}"
+    if answered := leaks.get(ANSWERED):
+        value, guess = (f"{100 * answered[name]:.1f} %" for name in ("value", "baseline"))
+        return f"{who}: an answer for {value} of {_counted(answered)} (on shuffled uploads {guess}): {LEAK}"
+    claims = filter(None, (_claim(leaks.get(name)) for name in (*OF_RATINGS, *OTHERS)))
+    said = ", ".join(claims)
+    return f"{who}: {said} ({_clients(row)})" if said else ""
+
+
+def _idle(rows: Sequence[Row]) -> dict[tuple[str, ...], Row]:
+    """The row of each attack on a scenario that did not run there."""
+    ran = {_cell(row) for row in rows if row["status"] not in IDLE}
+    return {_cell(row): row for row in rows if _cell(row) not in ran}
+
+
+def _cell(row: Row) -> tuple[str, ...]:
+    return _scenario(row), str(row["attack"])
+
+
+def _scenario(row: Row) -> str:
+    return f"{row['update']}/{row['weighting']}"
+
+
+def _counted_attacks(number: int) -> str:
+    return "1 attack" if number == 1 else f"{number} attacks"
 
 
 def _silence(row: Row) -> tuple[str, ...] | None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from reports import verdicts
-from reports.verdicts import LOOKED, NOT_TESTED, OF_WHAT, Row, is_guess, number, of_what, tested
+from reports.verdicts import LOOKED, NOT_TESTED, OF_WHAT, UNFINISHED, Row, is_guess, number, of_what, tested
 
 LEAKS = {
     "rated_rating_accuracy": "ratings",
@@ -53,8 +53,8 @@ def metrics_of(kind: str) -> set[str]:
 def best(rows: Sequence[Row], metric: str) -> Row | None:
     """Find the strongest answer: a leak before all others, then by advantage; guesses do not count.
 
-    Of ratings also that of nameless clients, and that of their differences. Where an attack failed, what is
-    no leak is no answer.
+    Of ratings also that of nameless clients, and that of their differences. Where an attack failed or was
+    not reached, what is no leak is no answer.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ def best(rows: Sequence[Row], metric: str) -> Row | None:
     names = metrics_of(metric)
     rows = [row for row in rows if not is_guess(row)]
     found = [row for row in rows if row["metric"] in names and tested(row)]
-    if any(row["status"] == "failed" for row in rows):
+    if any(row["status"] in UNFINISHED for row in rows):
         found = [row for row in found if row["verdict"] == "LEAK"]
     return max(found, key=lambda row: (row["verdict"] == "LEAK", row["advantage"])) if found else None
 

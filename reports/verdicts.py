@@ -25,7 +25,9 @@ OF_WHAT = {
     SIZES: "sizes of differences",
 }  # beside a number that stands for ratings
 ANSWERED = "clients_answered"  # where there is no truth
-NOT_TESTED, INCONCLUSIVE = "NOT TESTED", "INCONCLUSIVE"
+LEAK, NOT_TESTED, INCONCLUSIVE = "LEAK", "NOT TESTED", "INCONCLUSIVE"
+NOT_NEEDED = "not needed"  # status of an attack that had nothing left to find
+UNFINISHED = ("failed", "not reached")  # which might have found more
 LOOKED = " clients got no answer"  # in the reason of an attack that applies and abstained
 
 
@@ -120,7 +122,7 @@ def verdict_of(row: Row) -> str:
     >>> verdict_of({"status": "failed", "verdict": ""}), verdict_of({"status": "ran", "verdict": "LEAK"})
     ('NOT TESTED', 'LEAK')
     """
-    if is_guess(row):
+    if is_guess(row) or row["status"] == NOT_NEEDED:
         return ""
     return str(row["verdict"]) if row["status"] == "ran" else NOT_TESTED
 

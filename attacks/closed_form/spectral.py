@@ -34,7 +34,7 @@ from functools import partial
 
 import numpy as np
 from jaxtyping import Float
-from scipy.stats import binom
+from scipy.special import bdtrc
 
 from attacks.base import Progress, Reconstruction, all_abstain, silent
 from attacks.client_rules.premises import unlike
@@ -169,7 +169,7 @@ def _without_accidents(found: Reconstruction, max_misfit: float) -> Reconstructi
     """Without answers above ``max_misfit`` where no more clients are answered than would be by accident."""
     answered = ~np.isin(found.users, list(found.abstained))
     doubtful = answered & (found.diagnostics["misfit"] > max_misfit)
-    if not doubtful.any() or binom.sf(answered.sum() - 1, answered.size, ACCIDENT) <= UNLIKELY:
+    if not doubtful.any() or bdtrc(answered.sum() - 1, answered.size, ACCIDENT) <= UNLIKELY:
         return found
     reason = (
         f"{answered.sum()} of {answered.size} clients fit the rating grid under noise, as few as by accident"

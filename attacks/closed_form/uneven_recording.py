@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
-from scipy.stats import binom
+from scipy.special import bdtrc
 
 from attacks.closed_form.common_numbers import Learned
 from attacks.closed_form.fit.goodness_of_fit import step_of
@@ -187,7 +187,7 @@ def _drawn_alike(one: _Told, other: _Told) -> bool:
         return False
     a, b = a[here], b[here]
     chance = a.mean() * b.mean() + (1 - a.mean()) * (1 - b.mean())
-    return bool(binom.sf((a == b).sum() - 1, a.size, chance) < ALIKE)
+    return bool(bdtrc((a == b).sum() - 1, a.size, chance) < ALIKE)
 
 
 def _n_sure(told: dict[int, _Told], levels: np.ndarray) -> int:

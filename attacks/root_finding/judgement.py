@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
-from scipy.stats import binom
+from scipy.special import bdtrc
 
 from attacks.closed_form.fit.goodness_of_fit import ACCIDENT, accidental, misfit, step_of
 from attacks.closed_form.grid.exact_grid import labels_at
@@ -206,7 +206,7 @@ def _fits(
 def _more_than_chance(value: Float[np.ndarray, " rows"], levels: Float[np.ndarray, " levels"]) -> bool:
     """Whether numbers gather on the levels of rated items."""
     away = np.abs(value[:, None] - levels).min(axis=1, initial=np.inf) / step_of(levels)
-    by_chance = [binom.sf((away < near).sum() - 1, value.size, 2 * near) for near in NEAR]
+    by_chance = [bdtrc((away < near).sum() - 1, value.size, 2 * near) for near in NEAR]
     return bool(value.size > 0 and min(by_chance) < ACCIDENT / len(NEAR))
 
 

@@ -16,7 +16,7 @@ from audit.campaigns.parts import COMPARE, PROCEDURE, Part, Placed, cells_of, ro
 from audit.experiments.cluster import Cluster
 from audit.experiments.compare_cells import Asked, Comparison
 from audit.experiments.false_discoveries import controlled
-from audit.experiments.grid import Cell, Report, not_applicable, refuse_if_none_applies, silent
+from audit.experiments.grid import Cell, Report, not_run, refuse_if_none_applies, silent
 from audit.experiments.metric_rows import HEADLINE
 from audit.experiments.plan_rules import MOST_CELLS
 from audit.experiments.results import Row, make_row, write_results
@@ -151,7 +151,7 @@ def listed(matrix: Matrix, data: Mapping[str, Ratings], directory: Path) -> List
             if reason is None and not cell.obstacle:
                 cells.setdefault(cell.path, cell)
             else:
-                left_out += not_applicable(rows_without, cell.task, reason or cell.obstacle)
+                left_out += not_run(rows_without, cell.task, reason or cell.obstacle)
     _refuse_idle(asked)
     _refuse_unmet(matrix.exclusions, met)
     return Listed(list(cells.values()), _each_once(left_out))

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from audit.cli.accounts import accounts_as_json, show_accounts
 from audit.cli.build import AgainstOption, JunitOption, as_records, build_of
-from audit.cli.option_values import names, options_by_attack, parse_rounds, texts
+from audit.cli.option_values import names, options_by_attack, parse_rounds, parse_seconds, texts
 from audit.cli.options import (
     ALL_CORES,
     WATCHED,
@@ -21,6 +23,7 @@ from audit.cli.options import (
     DataOption,
     DefenseOption,
     DistributedOption,
+    EstimateOption,
     FailOnOption,
     JsonOption,
     OneAttackOption,
@@ -38,6 +41,11 @@ from audit.cli.options import (
     workers,
 )
 from audit.cli.output import Output
+from audit.shell.progress import ProgressBar
+
+if TYPE_CHECKING:
+    from audit.requests.auditing import AuditRequest
+    from victims.data.ratings import Ratings
 
 ONE_PROCESS = 1
 IDENTIFY = "factorleak attack --identify takes the rule from the uploads"
@@ -91,10 +99,21 @@ def audit(
     keep_transcripts: Annotated[
         bool, typer.Option(help="Leave the recordings in RESULTS/transcripts.")
     ] = False,
+    exhaustive: Annotated[
+        bool,
+        typer.Option("--exhaustive", help="Also run attacks whose every question is answered already."),
+    ] = False,
+    within: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Stop after so long, as 60s or 5m; the rest is NOT TESTED."),
+    ] = None,
+    estimate: EstimateOption = False,
     quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Run victims, attack them, score, print the table, write RESULTS/."""
+    limit = None if within is None else parse_seconds("--within", within)
+    everything = True if exhaustive or any("attack=" in text for text in fail_on or ()) else None
     if transcript is not None:
         refuse_idle(
             "says what to run, and with --transcript nothing is run",
@@ -105,16 +124,15 @@ def audit(
         _audit_recording(
             out, transcript, truth, "" if adversary == "server" else adversary, names(attack),
             dict(options_by_attack(option)), sample, seed, fail_on or [], against, junit,
-            Output(quiet, as_json),
+            everything, limit, Output(quiet, as_json, estimate),
         )  # fmt: skip
         return
     from audit.cli.gate import OF_ATTACKS, Vocabulary
     from audit.option_texts import parse_options
     from audit.requests.auditing import AuditRequest
     from audit.requests.auditing import audit as answer
-    from reports.audit import audit_table, in_words
 
-    output = Output(quiet, as_json)
+    output = Output(quiet, as_json, estimate)
     who = ONE_PROCESS if distributed is None else workers(ALL_CORES, distributed)
     request = AuditRequest(
         out=out,
@@ -132,6 +150,8 @@ def audit(
         victim_options=parse_options(set_ or []),
         attack_options=dict(options_by_attack(option)),
         keep_transcripts=keep_transcripts,
+        exhaustive=everything,
+        within=limit,
     ).settled()
     columns = {
         "update": request.updates,
@@ -141,20 +161,21 @@ def audit(
         "adversary": (adversary,),
     }
     build = build_of(fail_on, Vocabulary(values=OF_ATTACKS, columns=columns), against, junit)
-    with output.progress("audit") as update_bar:
+    if estimate:
+        _show_estimate(output, request, output.load(data, item_components, community, seed))
+        return
+    title = f"What the {adversary} reads from {victim}, rounds {','.join(rounds)}"
+    with _as_found(output, title) as (update_bar, tell):
         found = answer(
             request,
             lambda: output.load(data, item_components, community, seed),
             update_bar,
             jobs=who,
+            found=tell,
         )
     output.show(found.ratings.describe())
-    watched = ",".join(rounds)
-    output.show(audit_table(found.rows, f"What the {adversary} reads from {victim}, rounds {watched}"))
-    for sentence in in_words(found.rows, listed=found.lists_open):
-        output.show(sentence)
-    if found.hint:
-        output.show(found.hint)
+    _show_table(output, found.rows, title)
+    _show_sentences(output, found.rows, found.lists_open, found.hint)
     output.show(COLUMNS)
     show_accounts(output, found.accounts)
     changed = build.changes(found.rows)
@@ -176,15 +197,19 @@ def _audit_recording(
     fail_on: list[str],
     against: Path | None,
     junit: Path | None,
+    exhaustive: bool | None,
+    within: float | None,
     output: Output,
 ) -> None:
     from audit.cli.gate import OF_ATTACKS, OF_CLAIMED, Vocabulary
+    from audit.experiments.ladder import expected
     from audit.requests.recording_audit import RecordingRequest, audit_recording, settled
-    from reports.audit import audit_table, in_words
     from victims.transcript.client_names import called_by_name
 
     request, opened = settled(
-        RecordingRequest(out, transcript, truth, adversary, attacks, options, sample, seed)
+        RecordingRequest(
+            out, transcript, truth, adversary, attacks, options, sample, seed, exhaustive, within
+        )
     )
     columns = {"attack": request.attacks, "adversary": (request.adversary,)}
     named = re.compile(rf"adversary={re.escape(adversary)}(?=\s*(,|$))")  # as --adversary names it
@@ -192,16 +217,18 @@ def _audit_recording(
         fail_on = [named.sub(lambda _: f"adversary={request.adversary}", text) for text in fail_on]
     vocabulary = Vocabulary(values=(*OF_ATTACKS, *OF_CLAIMED), columns=columns)
     build = build_of(fail_on, vocabulary, against, junit)
-    with output.progress("audit") as update_bar:
-        found = audit_recording(request, opened, update_bar)
+    if output.estimate:
+        sizes = [(opened.manifest.n_users, opened.messages.n_rows)]
+        output.show(expected(request.attacks, sizes, sample))
+        return
+    title = f"What the {request.adversary} reads from {transcript.name}"
+    with _as_found(output, title) as (update_bar, tell):
+        found = audit_recording(request, opened, update_bar, tell)
     output.show(repr(opened))
     if called := called_by_name(opened.path, request.adversary):
         output.show(f"{called}.")
-    output.show(audit_table(found.rows, f"What the {request.adversary} reads from {transcript.name}"))
-    for sentence in in_words(found.rows, listed=found.lists_open):
-        output.show(sentence)
-    if found.hint:
-        output.show(found.hint)
+    _show_table(output, found.rows, title)
+    _show_sentences(output, found.rows, found.lists_open, found.hint)
     for wrong in found.contradictions:
         output.show(f"{wrong}; {REMEDIES.get(wrong.key, IDENTIFY)}.")
     if request.truth is not None:
@@ -219,3 +246,64 @@ def _audit_recording(
     told = as_records(changed)
     output.results(found.rows, out, found.seconds, contradictions=wrong_keys, changes=told)
     build.judge(found.rows, changed)
+
+
+def _show_estimate(output: Output, request: AuditRequest, ratings: Ratings) -> None:
+    from audit.experiments.ladder import expected
+
+    clients = min(request.users or ratings.n_users, ratings.n_users)
+    rated = ratings.n_ratings * clients // ratings.n_users
+    rows = {"observed-only": rated, "include-unrated": clients * ratings.n_items}
+    sizes = [
+        (clients, len(request.rounds) * rows.get(weighting, rated))
+        for _ in request.updates
+        for weighting in request.weightings
+    ]
+    output.show(expected(request.attacks, sizes, request.sample))
+
+
+@contextmanager
+def _as_found(
+    output: Output, title: str
+) -> Iterator[tuple[ProgressBar, Callable[[list[dict[str, Any]]], None]]]:
+    """Progress, and what to call with the rows of each attack: a leak is said at once, and whatever ends the
+    audit before its end, what was finished is shown."""
+    from audit.shell.interrupts import last_words
+    from reports.audit import finding
+
+    rows: list[dict[str, Any]] = []
+
+    def show() -> None:
+        if rows:
+            output.show("Stopped; what was finished:")
+            _show_table(output, list(rows), title)
+
+    with output.progress("audit", even=False) as bar, last_words(show):
+
+        def tell(of_attack: list[dict[str, Any]]) -> None:
+            rows.extend(of_attack)
+            if of_attack and (line := finding(of_attack)):
+                bar.say(line)
+
+        try:
+            yield bar, tell
+        except Exception:
+            show()
+            raise
+
+
+def _show_table(output: Output, rows: list[dict[str, Any]], title: str) -> None:
+    from reports.audit import audit_table, idle_lines
+
+    output.show(audit_table(rows, title))
+    for line in idle_lines(rows):
+        output.show(line)
+
+
+def _show_sentences(output: Output, rows: list[dict[str, Any]], lists_open: bool, hint: str) -> None:
+    from reports.audit import in_words
+
+    for sentence in in_words(rows, listed=lists_open):
+        output.show(sentence)
+    if hint:
+        output.show(hint)

@@ -12,6 +12,7 @@ from audit.cli.option_values import names, parse_floats
 from audit.cli.options import (
     DataOption,
     DistributedOption,
+    EstimateOption,
     FailOnOption,
     JobsOption,
     JsonOption,
@@ -69,19 +70,20 @@ def claims(
     fail_on: FailOnOption = None,
     seed: SeedOption = 0,
     set_: VictimOptions = None,
+    estimate: EstimateOption = False,
     quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """A claimed epsilon against what the recommender sees, reads and can prove."""
     from audit.cli.gate import OF_CLAIMS, Vocabulary, parse
     from audit.epsilon.claim_cells import PROTOCOLS, Plan
-    from audit.epsilon.claims import budget_quantiles, run, settled
+    from audit.epsilon.claims import EXPERIMENT, budget_quantiles, settled
     from audit.option_texts import parse_options
     from defenses.noise.objective_noise import NOISES
     from reports.claims import budgets_line, claims_table
     from reports.claims_figure import claims_figure
 
-    output = Output(quiet, as_json)
+    output = Output(quiet, as_json, estimate)
     refuse_unwritable(out)
     who = workers(jobs, distributed)
     plan = settled(
@@ -101,8 +103,7 @@ def claims(
     bars = parse(fail_on or [], Vocabulary(("leak", "refuted"), OF_CLAIMS, {"victim": plan.protocols}))
     start = time.perf_counter()
     ratings = output.load(data)
-    with output.progress("claims") as update_bar:
-        rows = run(plan, ratings, out, jobs=who, report=update_bar)
+    rows = output.grid("claims", EXPERIMENT, plan, ratings, out, who)
     output.show(ratings.describe())
     for epsilon in plan.epsilons:
         output.show(budgets_line(budget_quantiles(epsilon, ratings, seed), epsilon))

@@ -101,7 +101,8 @@ def compare(
         bool,
         typer.Option(
             "--estimate",
-            help="Of a campaign file: run one cell of each kind first, and tell how long the rest may take.",
+            help="Say about how long it will take, from one cell of each kind that was never timed; stop "
+            "there, but for a campaign file, which goes on unless --dry-run is given.",
         ),
     ] = False,
     quiet: QuietOption = False,
@@ -117,22 +118,22 @@ def compare(
             item_components=item_components,
         )  # fmt: skip
         run_campaign(
-            campaign, out, workers(jobs, distributed), fail_on, against, junit, Output(quiet, as_json),
-            estimate=estimate, dry_run=dry_run,
+            campaign, out, workers(jobs, distributed), fail_on, against, junit,
+            Output(quiet, as_json, estimate), estimate=estimate, dry_run=dry_run,
         )  # fmt: skip
         return
-    if dry_run or estimate:
-        raise InputError("--dry-run and --estimate are about the cells of a campaign file; name one")
+    if dry_run:
+        raise InputError("--dry-run is about the cells of a campaign file; name one")
     who = workers(jobs, distributed)
     from audit.cli.gate import OF_ATTACKS, OF_COST, OF_QUALITY, Vocabulary
-    from audit.experiments.compare import Comparison, run, settled, short_of_rounds
+    from audit.experiments.compare import EXPERIMENT, Comparison, settled, short_of_rounds
     from audit.option_texts import parse_options
     from audit.requests.hints import lists_named_to
     from reports.compare import comparison_table, cost_of_defenses_table
     from reports.compare_figure import comparison_figure
     from reports.learning import worse_than_mean
 
-    output = Output(quiet, as_json)
+    output = Output(quiet, as_json, estimate)
     refuse_unwritable(out)
     plan = Comparison(
         defenses=tuple(dict.fromkeys([*(defenses or []), *(more or [])])),
@@ -156,8 +157,7 @@ def compare(
     build = build_of(fail_on, vocabulary, against, junit)
     start = time.perf_counter()
     ratings = output.load(data, item_components)
-    with output.progress("compare") as update_bar:
-        rows = run(plan, ratings, out, jobs=who, report=update_bar)
+    rows = output.grid("compare", EXPERIMENT, plan, ratings, out, who)
     output.show(ratings.describe())
     title = (
         f"Defenses of {victim}, {plan.update}/{plan.weighting}, rounds {plan.rounds[0]} to {plan.rounds[-1]}"

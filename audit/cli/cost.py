@@ -14,6 +14,7 @@ import typer
 from audit.cli.option_values import parse_numbers
 from audit.cli.options import (
     DataOption,
+    EstimateOption,
     JsonOption,
     PreferredWeightingOption,
     QuietOption,
@@ -81,6 +82,7 @@ def cost(
     ] = None,
     seed: SeedOption = 0,
     set_: VictimOptions = None,
+    estimate: EstimateOption = False,
     quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -89,12 +91,12 @@ def cost(
     Where clients send to each other: messages, bytes and seconds of a round along the graph, in the clear or
     under the defense.
     """
-    from audit.experiments.cost import Sheet, run, settled, wide
+    from audit.experiments.cost import EXPERIMENT, Sheet, settled, wide
     from audit.option_texts import parse_options
     from reports.cost import published_lines
     from reports.cost_figure import cost_figure
 
-    output = Output(quiet, as_json)
+    output = Output(quiet, as_json, estimate)
     if not 0 < gigabits * 1e9 < math.inf:  # what the sheet refuses, too, in bits
         raise InputError(f"--gigabits must be > 0 and < 1e299, got {gigabits:g}; the default is {GIGABITS:g}")
     refuse_unwritable(out)
@@ -120,8 +122,7 @@ def cost(
     sheets = settled(tuple(replace(sheet, options={**sheet.options, **how}) for how in ways))
     ratings = output.load(data)
     output.show(ratings.describe())
-    with output.progress("cost") as update_bar:
-        found = run(sheets, ratings, out, report=update_bar)
+    found = output.grid("cost", EXPERIMENT, sheets, ratings, out)
     by_upload = {}
     for upload in (str(one.options.get("upload", "")) for one in sheets):
         rows = wide([row for row in found if row["upload"] == upload])

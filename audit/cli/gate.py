@@ -35,7 +35,7 @@ from audit.scoring.metrics import RATED_SET_METRICS, RATING_METRICS
 from audit.scoring.pseudonyms import CLAIMED, SHARE
 from audit.scoring.verdicts import INCONCLUSIVE, LEAK, NO_EVIDENCE, NOT_TESTED
 from audit.shell.exits import Exit
-from reports.verdicts import why_nothing
+from reports.verdicts import UNFINISHED, why_nothing
 from victims.common.errors import InputError
 from victims.evaluation.ranks import Quality
 
@@ -286,18 +286,19 @@ def _numbers(condition: Condition, rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _not_measured(condition: Condition, rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Attacks that failed, and places where nothing answers the condition."""
+    """Attacks that failed or were not reached, and places where nothing answers the condition."""
     mine = [row for row in rows if condition.speaks_of(row)]
     if not mine:
         return ["no row of the results is what it speaks of"]
     out = [
-        f"{row.get('attack')} failed on {_where(row)} ({row['reason']})"
+        f"{row.get('attack')} {'failed' if row['status'] == 'failed' else 'was not reached'} on "
+        f"{_where(row)} ({row['reason']})"
         for row in mine
-        if row["status"] == "failed"
+        if row["status"] in UNFINISHED
     ]
     places: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
     for row in mine:
-        if row["status"] != "failed" and _is_evidence(condition, row):
+        if row["status"] not in UNFINISHED and _is_evidence(condition, row):
             places.setdefault(tuple(str(row.get(name)) for name in PLACE), []).append(row)
     if not (places or out):
         out.append("nothing but guesses ran")

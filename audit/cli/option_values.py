@@ -6,11 +6,14 @@ listed with commas, and numbers of rounds as a range: ``--rounds 4,5`` or ``--ro
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
 from victims.common.errors import InputError
+
+UNITS = {"s": 1, "m": 60, "h": 3600}
 
 
 def texts(values: Sequence[StrEnum] | None) -> tuple[str, ...]:
@@ -49,6 +52,39 @@ def names(values: Sequence[str] | None) -> tuple[str, ...]:
     """
     listed = [name.strip() for text in values or () for name in text.split(",")]
     return tuple(dict.fromkeys(filter(None, listed)))
+
+
+def parse_seconds(option: str, text: str) -> float:
+    """Read ``90``, ``90s``, ``5m`` or ``1h`` as seconds.
+
+    Parameters
+    ----------
+    option : str
+        For the message.
+    text : str
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    InputError
+        If it is none of these, or not above 0.
+
+    Examples
+    --------
+    >>> parse_seconds("--within", "5m")
+    300.0
+    """
+    number, unit = (text[:-1], text[-1:]) if text[-1:] in UNITS else (text, "s")
+    try:
+        seconds = float(number) * UNITS[unit]
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise InputError(f"{option} must be a time above 0, as 60s, 5m or 1h, got {text!r:.80}")
+    return seconds
 
 
 def parse_rounds(text: str | Sequence[str]) -> list[int]:

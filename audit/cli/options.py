@@ -148,6 +148,13 @@ SplitOption = Annotated[
 TestFractionOption = Annotated[float, typer.Option(help="Share of ratings held out by random and time.")]
 UsersOption = Annotated[int | None, typer.Option(help="Record a random sample of this many clients.")]
 SampleOption = Annotated[int, typer.Option(help="Clients for attacks that solve client by client (root-*).")]
+EstimateOption = Annotated[
+    bool,
+    typer.Option(
+        "--estimate",
+        help="Say about how long it will take, from one cell of each kind that was never timed; stop there.",
+    ),
+]
 CommunityOption = Annotated[
     int | None,
     typer.Option(min=1, help="Let a random sample of this many clients be all that there are."),

@@ -15,12 +15,15 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from audit.shell.notes import complain, note
+from audit.shell.progress import ProgressBar, Silent
 from audit.shell.progress import progress as bar
 from victims.common.errors import printable
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from audit.experiments.cluster import Cluster
+    from audit.experiments.experiment import Experiment
     from reports.layout import Sheet
     from victims.data.ratings import Ratings
 
@@ -35,12 +38,15 @@ class Output:
         Say nothing but errors, crossed bars and, where it was asked for, the JSON value.
     as_json : bool
         Print one JSON value instead of tables and lines.
+    estimate : bool
+        Run no experiment, but say about how long it will take.
     losses : list of dict
         Of the ratings that were loaded; they go into the JSON value.
     """
 
     quiet: bool = False
     as_json: bool = False
+    estimate: bool = False
     losses: list[dict[str, Any]] = field(default_factory=list)
 
     def show(self, what: str | Table | Sheet) -> None:
@@ -60,13 +66,36 @@ class Output:
             emit(lambda: print(json.dumps(_plain(content), indent=1, allow_nan=False)))
 
     @contextmanager
-    def progress(self, label: str) -> Iterator[Callable[..., None]]:
+    def progress(self, label: str, even: bool = True) -> Iterator[ProgressBar]:
         """A bar or lines on stderr, unless nothing is to be said; yields update(done, total, text)."""
         if self.quiet:
-            yield lambda *_: None
+            yield Silent()
             return
-        with bar(label) as update:
+        with bar(label, even) as update:
             yield update
+
+    def grid(
+        self,
+        name: str,
+        experiment: Experiment[Any, Any, Any],
+        plan: Any,
+        ratings: Ratings,
+        out: Path,
+        jobs: int | Cluster = -1,
+    ) -> list[dict[str, Any]]:
+        """The rows of an experiment; or, where an estimate is asked for, that and the end of the command."""
+        if not self.estimate:
+            with self.progress(name) as update:
+                return experiment.run(plan, ratings, out, jobs=jobs, report=update)
+        from audit.experiments.estimates import estimated, try_out
+
+        cells = experiment.cells(plan, ratings, out)
+        with self.progress("trial") as update:
+            try_out(cells, experiment.procedure, ratings, update)
+        expected = estimated(cells, jobs)
+        self.show(str(expected))
+        self.finish({"cells": len(cells), **expected.record()})
+        raise typer.Exit
 
     def load(
         self,

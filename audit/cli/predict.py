@@ -13,6 +13,7 @@ from audit.cli.option_values import names, parse_floats, parse_numbers
 from audit.cli.options import (
     DataOption,
     DistributedOption,
+    EstimateOption,
     JobsOption,
     JsonOption,
     QuietOption,
@@ -116,6 +117,7 @@ def predict(
     distributed: DistributedOption = None,
     seed: SeedOption = 0,
     set_: VictimOptions = None,
+    estimate: EstimateOption = False,
     quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -132,18 +134,37 @@ def predict(
         refuse_idle(idle, **of_others, factors=factors, vary=vary != NOTHING)
         chosen_from = parse_floats("--rates", rates, "0.01,0.05") if rates else ()
         _among_peers(
-            Output(quiet, as_json), data, out, method, chosen_from, epochs, runs, set_ or [], who, seed
+            Output(quiet, as_json, estimate),
+            data,
+            out,
+            method,
+            chosen_from,
+            epochs,
+            runs,
+            set_ or [],
+            who,
+            seed,
         )
         return
     if victim == TRUSTED:
         refuse_idle(idle, **of_others, rates=rates)
         sizes = parse_numbers("--factors", factors or FACTORS_OF_TRUSTED)
         predict_trusted(
-            Output(quiet, as_json), data, out, method, sizes, epochs, runs, vary, who, seed, set_ or []
+            Output(quiet, as_json, estimate),
+            data,
+            out,
+            method,
+            sizes,
+            epochs,
+            runs,
+            vary,
+            who,
+            seed,
+            set_ or [],
         )
         return
     refuse_idle(idle, rates=rates)
-    from audit.experiments.prediction import run, user_errors
+    from audit.experiments.prediction import EXPERIMENT, user_errors
     from audit.experiments.prediction_plan import METHODS, Plan, settled
     from audit.experiments.prediction_tuning import best
     from audit.experiments.prediction_tuning import tune as search
@@ -154,7 +175,7 @@ def predict(
     from reports.prediction import prediction_table
     from reports.prediction_figure import prediction_figure
 
-    output = Output(quiet, as_json)
+    output = Output(quiet, as_json, estimate)
     refuse_unwritable(out)
     plan = settled(
         Plan(
@@ -180,8 +201,7 @@ def predict(
         with output.progress("tune") as update_bar:
             trials = search(plan, ratings, out, tune, jobs=who, report=update_bar)
         plan = replace(plan, chosen=best(trials))
-    with output.progress("predict") as update_bar:
-        rows = run(plan, ratings, out, jobs=who, report=update_bar)
+    rows = output.grid("predict", EXPERIMENT, plan, ratings, out, who)
     output.show(ratings.describe())
     title = f"Held-out error, noise {noise}, {epochs} epochs"
     kept = user_errors(plan, ratings, out) if vary == "nothing" else {}
@@ -210,7 +230,7 @@ def _among_peers(
     seed: int,
 ) -> None:
     """Paper 003."""
-    from audit.experiments.parts_prediction import METHODS, RATES, ROUNDS, PartsPlan, run, settled
+    from audit.experiments.parts_prediction import EXPERIMENT, METHODS, RATES, ROUNDS, PartsPlan, settled
     from audit.option_texts import parse_options
     from reports.parts_prediction import parts_table, rounds_table
 
@@ -229,8 +249,7 @@ def _among_peers(
     )
     begin = time.perf_counter()
     ratings = output.load(data)
-    with output.progress("predict") as update_bar:
-        rows = run(plan, ratings, out, jobs=who, report=update_bar)
+    rows = output.grid("predict", EXPERIMENT, plan, ratings, out, who)
     output.show(ratings.describe())
     if any(row["status"] == "ran" for row in rows):
         output.show(parts_table(rows, ratings.name, "Held-out error, rate and rounds by validation MAE"))

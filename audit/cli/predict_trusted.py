@@ -61,7 +61,7 @@ def predict_trusted(
     Paper 004, doi:10.3390/app122111118.
     """
     from audit.experiments.trusted_plan import TrustedPlan
-    from audit.experiments.trusted_prediction import run, settled
+    from audit.experiments.trusted_prediction import EXPERIMENT, settled
     from audit.option_texts import parse_options
     from reports.trusted_figures import trusted_figures
     from reports.trusted_prediction import error_table, recommendation_table, traffic_table
@@ -81,8 +81,7 @@ def predict_trusted(
     )
     begin = time.perf_counter()
     ratings = output.load(data)
-    with output.progress("predict") as update_bar:
-        rows = run(plan, ratings, out, jobs=who, report=update_bar)
+    rows = output.grid("predict", EXPERIMENT, plan, ratings, out, who)
     output.show(f"{ratings.describe()}, {len(ratings.trust):,} statements of trust")
     output.show(error_table(rows, "Held-out RMSE, units of 0..1, mean and 95 % interval over seeds"))
     if vary == "nothing":

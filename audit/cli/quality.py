@@ -13,6 +13,7 @@ from audit.cli.options import (
     ComponentsOption,
     DataOption,
     DistributedOption,
+    EstimateOption,
     JobsOption,
     JsonOption,
     PreferredWeightingOption,
@@ -65,18 +66,19 @@ def quality(
     set_: VictimOptions = None,
     item_tags: TagsOption = None,
     item_components: ComponentsOption = None,
+    estimate: EstimateOption = False,
     quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Ranking quality with and without encryption, for known and new users and items."""
-    from audit.experiments.ranking_quality import Plan, run, settled, with_popularity
+    from audit.experiments.ranking_quality import EXPERIMENT, Plan, settled, with_popularity
     from audit.option_texts import parse_options
     from reports.learning import worse_than_mean
     from reports.ranking import quality_table
     from victims.evaluation.ranking_cases import SCENARIOS
     from victims.evaluation.ranks import Cut
 
-    output = Output(quiet, as_json)
+    output = Output(quiet, as_json, estimate)
     who = workers(jobs, distributed)
     refuse_unwritable(out)
     plan = settled(
@@ -97,8 +99,7 @@ def quality(
     )
     start = time.perf_counter()
     ratings = output.load(data, item_components, item_tags=item_tags)
-    with output.progress("quality") as update_bar:
-        found = run(plan, ratings, out, jobs=who, report=update_bar)
+    found = output.grid("quality", EXPERIMENT, plan, ratings, out, who)
     rows = with_popularity(found)
     output.show(ratings.describe())
     title = (

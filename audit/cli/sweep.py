@@ -15,6 +15,7 @@ from audit.cli.options import (
     ComponentsOption,
     DataOption,
     DistributedOption,
+    EstimateOption,
     JobsOption,
     JsonOption,
     OneAttackOption,
@@ -81,19 +82,20 @@ def sweep(
     set_: VictimOptions = None,
     option: OneAttackOption = None,
     item_components: ComponentsOption = None,
+    estimate: EstimateOption = False,
     quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Accuracy against noise scale and rounds watched: rows, figures, and how strong the attack is."""
     from audit.epsilon.accounts import accounts_of
-    from audit.experiments.sweep import Sweep, run, settled
+    from audit.experiments.sweep import EXPERIMENT, Sweep, settled
     from audit.option_texts import parse_options
     from audit.requests.components import defenses_of
     from reports.published_noise import published_figures
     from reports.sweep import sweep_table
     from reports.sweep_figures import sweep_figures
 
-    output = Output(quiet, as_json)
+    output = Output(quiet, as_json, estimate)
     who = workers(jobs, distributed)
     refuse_unwritable(out)
     plan = settled(
@@ -116,8 +118,7 @@ def sweep(
     chosen = plan.attacks
     start = time.perf_counter()
     ratings = output.load(data, item_components)
-    with output.progress("sweep") as update_bar:
-        rows = run(plan, ratings, out, jobs=who, report=update_bar)
+    rows = output.grid("sweep", EXPERIMENT, plan, ratings, out, who)
     output.show(ratings.describe())
     title = f"Ratings that {chosen[0]} reads from {victim} under Laplace noise"
     shown = plan.as_named(rows)

@@ -18,13 +18,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from scipy.stats import norm
+from scipy.special import ndtr, ndtri
 
 from audit.registry import is_guess
 
 LEVEL = 0.05
 CELL = ("victim", "update", "weighting", "data", "defense", "adversary", "attack", "rounds", "metric")
-TWO_SIDED = 2 * float(norm.ppf(0.975))  # standard errors in a 95 % interval
+TWO_SIDED = 2 * float(ndtri(0.975))  # standard errors in a 95 % interval
 RULE_OF_THREE = 1.5
 WORSE, BETTER, SAME, UNTESTED, NEW, GONE = (
     "worse", "better", "same", "no longer tested", "not tested before", "no longer there",
@@ -70,14 +70,16 @@ def changes(after: Sequence[Mapping[str, Any]], before: Sequence[Mapping[str, An
     Parameters
     ----------
     after, before : sequence of mapping
-        Result rows; guesses and metrics without an advantage are left out.
+        Result rows; guesses, metrics without an advantage and attacks that one of them did not need are left
+        out.
 
     Returns
     -------
     list of Change
         One for each cell of either, those of ``after`` first.
     """
-    new, old = _by_cell(after), _by_cell(before)
+    idle = {_attack(row) for row in (*after, *before) if row["status"] == "not needed"}
+    new, old = (_by_cell([row for row in rows if _attack(row) not in idle]) for rows in (after, before))
     both = [cell for cell in new if cell in old and _tested(new[cell]) and _tested(old[cell])]
     adjusted = dict(zip(both, _holm([_p_value(new[cell], old[cell]) for cell in both]), strict=True))
     return [
@@ -103,6 +105,10 @@ def _change(
     return Change(cell, said, before, after, p_value)
 
 
+def _attack(row: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(_text(row[name]) for name in CELL[:-1])
+
+
 def _by_cell(rows: Sequence[Mapping[str, Any]]) -> dict[tuple[str, ...], Mapping[str, Any]]:
     """Cells of attacks, by name; a cell without any number is there under the metric that stands for it."""
     return {
@@ -123,7 +129,7 @@ def _tested(row: Mapping[str, Any]) -> bool:
 
 def _p_value(new: Mapping[str, Any], old: Mapping[str, Any]) -> float:
     error = math.hypot(_standard_error(new), _standard_error(old))
-    return float(2 * norm.sf(abs(new["advantage"] - old["advantage"]) / error))
+    return float(2 * ndtr(-abs(new["advantage"] - old["advantage"]) / error))
 
 
 def _standard_error(row: Mapping[str, Any]) -> float:

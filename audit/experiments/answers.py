@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from attacks.base import (
     OPTIONAL,
@@ -60,7 +61,9 @@ def answered(
     """
     attack, theirs = make_attack(name, options), entry("attacks", name).package
     try:
-        found = attack.attack(lent(view) if theirs else view, seed, progress)
+        # thousands of small matrices: a second thread of BLAS waits busily, 100 times as long as they take
+        with threadpool_limits(1, user_api="blas"):
+            found = attack.attack(lent(view) if theirs else view, seed, progress)
     except NUMERICAL as error:
         reason = f"the numbers of this recording are beyond the attack's arithmetic ({said(error)})"
         return all_abstain(name, view.users, reason, {"seed": seed})

@@ -29,10 +29,12 @@ from audit.scoring.metrics import RATED_SET_METRICS
 from audit.scoring.statistics import FEWEST, LEAK_LEVEL
 from audit.scoring.truth import Truth
 from audit.scoring.verdicts import INCONCLUSIVE
+from audit.shell.progress import lasting
 from victims.transcript.reader import Transcript
 from victims.transcript.view import View
 
 FLOAT_BYTES = 8
+TOLD = 5.0  # seconds, from which on it is told how long an attack is expected to take
 OWN_ROWS = "the adversary is a client and receives nobody else's uploads"
 BY_RATINGS = ("rating_accuracy", "rated_rating_accuracy", DIFFERENCES, SIZES)
 DIAGNOSTICS = {  # metric -> what an attack says of itself, client by client
@@ -114,9 +116,10 @@ def _made(
     with_ceilings: bool,
 ) -> list[Row]:
     """The rows without their seconds."""
-    say(attempt.label)
     view = rows_of_others(view_of(transcript, attempt.adversary), attempt.attack)
     view = sampled(view, attempt.attack, attempt.sample, attempt.seed)
+    expected = entry("attacks", attempt.attack).cost.seconds(view.users.size, view.messages.n_rows)
+    say(f"{attempt.label}, {lasting(expected)}" if expected > TOLD else attempt.label)
     answer = answered(
         attempt.attack,
         attempt.options,

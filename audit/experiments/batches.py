@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -12,11 +12,12 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from audit.experiments.cell_files import kept_rows, write_cell
-from audit.experiments.grid import Cell, Procedure, Say, silent
+from audit.experiments.grid import Cell, Procedure, Say, not_run, silent
 from audit.experiments.locks import claimed
 from audit.experiments.results import Row
 from audit.experiments.user_error_files import write_user_errors
 from audit.plugins import said
+from audit.shell.deadline import OutOfTime, until
 from audit.shell.debugging import trace
 from audit.shell.programs import keep_programs
 from victims.common.errors import InputError, OutputError
@@ -26,6 +27,7 @@ Task = TypeVar("Task")
 Given = TypeVar("Given")
 Prepared = TypeVar("Prepared")
 Batch = tuple[Cell[Task], ...]
+UNKEPT = ("failed", "not needed", "not reached")
 Step = Callable[[int, str], None]  # told how many cells of a batch are done, and what goes on
 
 
@@ -44,6 +46,10 @@ def run_batch(
     keep_scratch: bool,
     batch: Batch[Task],
     step: Step = silent,
+    *,
+    before: Sequence[Row] = (),
+    found: Callable[[Cell[Task], list[Row]], None] = silent,
+    deadline: float | None = None,
 ) -> list[Done]:
     """Compute the cells of a batch that nobody has finished; those that another run did meanwhile are read.
 
@@ -58,6 +64,12 @@ def run_batch(
         With one scratch.
     step : callable
         Called with (cells done, what goes on).
+    before : sequence of dict
+        Rows of cells of this batch that were finished before.
+    found : callable
+        Called with each cell and its rows as it is finished.
+    deadline : float or None
+        As of ``time.monotonic``; what is not finished by then is rows that say so, and is not kept.
 
     Returns
     -------
@@ -86,7 +98,9 @@ def run_batch(
             for path in batch[0].scratch:
                 remove(path)
                 stack.enter_context(unfinished(path))
-        computed = iter(_computed(procedure, given, left, partial(_counted, step, len(kept))))
+        step = partial(_counted, step, len(kept))
+        earlier = [*before, *(row for done in kept.values() for row in done.rows)]
+        computed = iter(list(_computed(procedure, given, left, step, earlier, found, deadline)))
         if not keep_scratch:
             for path in batch[0].scratch:
                 remove(path)
@@ -114,7 +128,7 @@ def claim_of(cell: Cell[Task]) -> Path | None:
 
 
 def keep(cell: Cell[Task], done: Done) -> None:
-    """Write a finished cell; one that failed is not kept, so that a repeated run tries again.
+    """Write a finished cell; one that failed or was not run is not kept, so that a repeated run tries again.
 
     Parameters
     ----------
@@ -126,34 +140,50 @@ def keep(cell: Cell[Task], done: Done) -> None:
     OutputError
         If it cannot be written.
     """
-    if cell.path is not None and not any(row["status"] == "failed" for row in done.rows):
+    if cell.path is not None and not any(row["status"] in UNKEPT for row in done.rows):
         if done.beside is not None:
             write_user_errors(cell.path, done.beside)
         write_cell(cell.path, done.rows, done.seconds)
 
 
 def _computed(
-    procedure: Procedure[Task, Given, Prepared], given: Given, cells: Sequence[Cell[Task]], step: Step
-) -> list[Done]:
+    procedure: Procedure[Task, Given, Prepared],
+    given: Given,
+    cells: Sequence[Cell[Task]],
+    step: Step,
+    earlier: list[Row],
+    found: Callable[[Cell[Task], list[Row]], None],
+    deadline: float | None,
+) -> Iterator[Done]:
     """The rows of each cell, written when they are there; the first one's seconds hold the preparation."""
     if not cells:
-        return []
+        return
     begin = time.perf_counter()
     try:
-        prepared = procedure.prepare(cells[0], given, partial(step, 0))
+        with until(deadline):
+            prepared = procedure.prepare(cells[0], given, partial(step, 0))
     except (OutputError, KeyboardInterrupt):
         raise
+    except OutOfTime:
+        yield from (Done(_not_reached(procedure, cell)) for cell in cells)
+        return
     except BaseException as error:  # training diverged, say
         trace(error)
-        return [Done(procedure.failed(cell.task, _failure(error))) for cell in cells]
-    computed = []
+        yield from (Done(procedure.failed(cell.task, _failure(error))) for cell in cells)
+        return
     for number, cell in enumerate(cells):
-        rows, beside = _measured(procedure, cell, prepared, partial(step, number))
+        rows, beside = _measured(procedure, cell, prepared, partial(step, number), earlier, deadline)
         end = time.perf_counter()
-        computed.append(Done(rows, end - begin, beside))
-        keep(cell, computed[-1])
+        done = Done(rows, end - begin, beside)
+        keep(cell, done)
+        found(cell, rows)
+        earlier += rows
         begin = end
-    return computed
+        yield done
+
+
+def _not_reached(procedure: Procedure[Task, Given, Prepared], cell: Cell[Task]) -> list[Row]:
+    return not_run(procedure.failed, cell.task, "out of time", "not reached")
 
 
 def _failure(error: BaseException) -> Exception:
@@ -164,16 +194,26 @@ def _failure(error: BaseException) -> Exception:
 
 
 def _measured(
-    procedure: Procedure[Task, Given, Prepared], cell: Cell[Task], prepared: Prepared, say: Say
+    procedure: Procedure[Task, Given, Prepared],
+    cell: Cell[Task],
+    prepared: Prepared,
+    say: Say,
+    earlier: Sequence[Row],
+    deadline: float | None,
 ) -> tuple[list[Row], np.ndarray | None]:
     """The rows of a cell, and what is kept beside them where none failed."""
+    if procedure.unneeded is not None and (why := procedure.unneeded(cell.task, earlier)):
+        return not_run(procedure.failed, cell.task, why, "not needed"), None
     try:
-        rows = procedure.measure(cell, prepared, say)
+        with until(deadline):
+            rows = procedure.measure(cell, prepared, say)
         if procedure.beside is None or any(row["status"] == "failed" for row in rows):
             return rows, None
         return rows, procedure.beside(cell, prepared)
     except (InputError, OutputError, KeyboardInterrupt):
         raise
+    except OutOfTime:
+        return _not_reached(procedure, cell), None
     except BaseException as error:  # a failed cell is a row with its reason, never a missing row
         trace(error)
         return procedure.failed(cell.task, _failure(error)), None

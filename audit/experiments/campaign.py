@@ -6,13 +6,15 @@ import json
 from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from audit.code_identity import code_used
 from audit.experiments.campaign_cells import Campaign, cells_of, usual_attacks
 from audit.experiments.campaign_rows import PROCEDURE
 from audit.experiments.cluster import Cluster
 from audit.experiments.experiment import Experiment
-from audit.experiments.grid import Report, refuse_if_none_applies, silent
+from audit.experiments.grid import Found, Report, refuse_if_none_applies, silent
+from audit.experiments.ladder import by_cost
 from audit.experiments.plan_rules import (
     ANY_NAMES,
     CLIENTS,
@@ -31,7 +33,7 @@ from audit.experiments.scenarios import scenarios
 from audit.factories import make_attack, make_defenses
 from victims.common.errors import InputError
 from victims.common.files import write_text
-from victims.common.validation import or_none, require_fields
+from victims.common.validation import flag, or_none, require_fields
 from victims.data.ratings import Ratings
 from victims.transcript.client_names import CLIENT, NEIGHBOUR, NEIGHBOURS
 from victims.transcript.reader import ADVERSARIES
@@ -49,6 +51,8 @@ def run(
     keep_transcripts: bool = False,
     jobs: int | Cluster = 1,
     report: Report = silent,
+    found: Found = silent,
+    deadline: float | None = None,
 ) -> list[Row]:
     """Run every cell that is not there yet and write the result files.
 
@@ -66,6 +70,10 @@ def run(
         Parallel processes; -1 is one per core. Or workers that may be on other machines.
     report : callable
         Called with (cells done, cells in all, what is going on).
+    found : callable
+        Called with the rows of each cell.
+    deadline : float or None
+        As of ``time.monotonic``; for ``jobs`` 1.
 
     Returns
     -------
@@ -84,8 +92,9 @@ def run(
     refuse_if_none_applies(cells)  # before anything is written
     _write_settings(campaign, directory)
     return run_grid(
-        cells, PROCEDURE, ratings, directory, jobs=jobs, keep_scratch=keep_transcripts, report=report
-    )
+        cells, PROCEDURE, ratings, directory,
+        jobs=jobs, keep_scratch=keep_transcripts, report=report, found=found, deadline=deadline,
+    )  # fmt: skip
 
 
 def settled(campaign: Campaign) -> Campaign:
@@ -112,11 +121,16 @@ def settled(campaign: Campaign) -> Campaign:
         updates=grid.updates,
         weightings=grid.weightings,
         victim_options=grid.options,
-        attacks=each_once(campaign.attacks) or usual_attacks(campaign.victim, first, campaign.defenses),
+        attacks=each_once(campaign.attacks) or _usual(campaign, first),
         rounds=tuple(sorted(set(map(int, campaign.rounds)))),
     )
     _check(campaign)
     return campaign
+
+
+def _usual(campaign: Campaign, options: dict[str, Any]) -> tuple[str, ...]:
+    found = usual_attacks(campaign.victim, options, campaign.defenses)
+    return found if campaign.exhaustive else by_cost(found)
 
 
 def _write_settings(campaign: Campaign, directory: Path) -> None:
@@ -160,6 +174,7 @@ def _check_values(campaign: Campaign) -> None:
         defenses=ANY_NAMES,
         victim_options=OPTIONS,
         attack_options=OPTIONS_OF_ATTACKS,
+        exhaustive=flag(),
     )
 
 

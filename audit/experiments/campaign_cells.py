@@ -71,6 +71,8 @@ class Campaign:
     victim_options : dict
     attack_options : dict
         Attack -> its options.
+    exhaustive : bool
+        Attack also where every question of an attack is answered.
     """
 
     victim: str = "fedmvmf"
@@ -86,6 +88,7 @@ class Campaign:
     defenses: tuple[str, ...] = ()
     victim_options: dict[str, Any] = field(default_factory=dict)
     attack_options: dict[str, dict[str, Any]] = field(default_factory=dict)
+    exhaustive: bool = True
 
     @property
     def scenarios(self) -> list[tuple[str, str]]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from audit.experiments.attack_rows import Attempt, rows_of
 from audit.experiments.campaign_cells import AttackedScenario
 from audit.experiments.grid import Cell, Procedure, Say
+from audit.experiments.ladder import not_needed
 from audit.experiments.metric_rows import failed_row
 from audit.experiments.recordings import Recorded, recorded
 from audit.experiments.results import Row
@@ -98,4 +101,21 @@ def failed_scenario(task: AttackedScenario, error: Exception) -> list[Row]:
     return [failed_row(task.columns(), error)]
 
 
-PROCEDURE = Procedure(record_scenario, attack_scenario, failed_scenario)
+def unneeded_scenario(task: AttackedScenario, rows: Sequence[Row]) -> str:
+    """Say why an attack need not be run.
+
+    Parameters
+    ----------
+    task : AttackedScenario
+    rows : sequence of dict
+        Of attacks on the same scenario.
+
+    Returns
+    -------
+    str
+        Empty where it is run.
+    """
+    return "" if task.campaign.exhaustive else not_needed(task.attack, rows)
+
+
+PROCEDURE = Procedure(record_scenario, attack_scenario, failed_scenario, unneeded=unneeded_scenario)

@@ -12,6 +12,7 @@ from audit.experiments.cluster import Cluster
 from audit.experiments.grid import Cell, Procedure, Report, silent
 from audit.experiments.processes import processes_of
 from audit.experiments.runner import run_grid
+from audit.shell.progress import lasting
 
 Task = TypeVar("Task")
 Given = TypeVar("Given")
@@ -52,7 +53,7 @@ class Estimate:
         shared = self.seconds / max(self.processes, 1)
         who = f"in {self.processes} processes" if self.processes else "one after the other"
         return (
-            f"estimate: {_lasting(shared)} for {self.left} cells {who}, from {self.timed} that were timed; "
+            f"estimate: {lasting(shared)} for {self.left} cells {who}, from {self.timed} that were timed; "
             f"cells of one kind differ by the factor that their defenses, attacks and rounds do"
         )
 
@@ -144,9 +145,3 @@ def _times(cells: Sequence[Cell[Task]]) -> tuple[Mapping[str, list[float]], list
         elif not math.isnan(seconds := seconds_of(cell.path)):
             times.setdefault(cell.kind, []).append(seconds)
     return times, left
-
-
-def _lasting(seconds: float) -> str:
-    if seconds < 90:
-        return f"about {max(seconds, 1):.0f} s"
-    return f"about {seconds / 60:.0f} min" if seconds < 5400 else f"about {seconds / 3600:.1f} h"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,7 +11,8 @@ from typing import Any, NamedTuple
 from audit.code_identity import attack_code
 from audit.experiments.attack_rows import Attempt, rows_of, users_of_others
 from audit.experiments.campaign import check_adversary
-from audit.experiments.grid import Cell, Procedure, Report, Say, silent
+from audit.experiments.grid import Cell, Found, Procedure, Report, Say, silent
+from audit.experiments.ladder import not_needed
 from audit.experiments.metric_rows import failed_row
 from audit.experiments.naming import cell_path
 from audit.experiments.plan_rules import refuse_idle_options
@@ -44,6 +46,8 @@ class GivenRecording:
     sample : int
         Clients for attacks that solve client by client.
     seed : int
+    exhaustive : bool
+        Attack also where every question of an attack is answered.
     """
 
     transcript: Path
@@ -53,6 +57,7 @@ class GivenRecording:
     attack_options: dict[str, dict[str, Any]] = field(default_factory=dict)
     sample: int = 20
     seed: int = 0
+    exhaustive: bool = True
 
 
 class Opened(NamedTuple):
@@ -106,7 +111,13 @@ def every_attack(with_truth: bool) -> tuple[str, ...]:
 
 
 def run(
-    given: GivenRecording, transcript: Transcript, directory: Path, *, report: Report = silent
+    given: GivenRecording,
+    transcript: Transcript,
+    directory: Path,
+    *,
+    report: Report = silent,
+    found: Found = silent,
+    deadline: float | None = None,
 ) -> list[Row]:
     """Run every attack that was not run yet, and write the result files.
 
@@ -119,6 +130,10 @@ def run(
         RESULTS; created if missing.
     report : callable
         Called with (cells done, cells in all, what is going on).
+    found : callable
+        Called with the rows of each attack.
+    deadline : float or None
+        As of ``time.monotonic``.
 
     Returns
     -------
@@ -137,9 +152,9 @@ def run(
     refuse_idle_options(given.attack_options, given.attacks)
     check_adversary(given.adversary)
     opened = Opened(transcript, None if given.truth is None else _truth_of(given.truth, given, transcript))
-    procedure = Procedure(_prepared, _measured, _failed)
+    procedure = Procedure(_prepared, _measured, _failed, unneeded=_unneeded)
     cells = _cells(given, opened.transcript, directory)
-    return run_grid(cells, procedure, opened, directory, report=report)
+    return run_grid(cells, procedure, opened, directory, report=report, found=found, deadline=deadline)
 
 
 def _truth_of(path: Path, given: GivenRecording, transcript: Transcript) -> Truth:
@@ -177,7 +192,8 @@ def _cells(given: GivenRecording, transcript: Transcript, directory: Path) -> li
             "code": attack_code(attack),
         }
         path = cell_path(directory, f"recording-{attack}", identity)
-        cells.append(Cell(AttackedRecording(given, attack, {**columns, "attack": attack}), path))
+        task = AttackedRecording(given, attack, {**columns, "attack": attack})
+        cells.append(Cell(task, path, together="recording"))
     return cells
 
 
@@ -214,6 +230,10 @@ def _measured(cell: Cell[AttackedRecording], opened: Opened, say: Say) -> list[R
     )
     defended = bool(opened.transcript.manifest.defenses)
     return rows_of(attempt, columns, opened.transcript, opened.truth, say, with_ceilings=defended)
+
+
+def _unneeded(task: AttackedRecording, rows: Sequence[Row]) -> str:
+    return "" if task.given.exhaustive else not_needed(task.attack, rows)
 
 
 def _failed(task: AttackedRecording, error: Exception) -> list[Row]:

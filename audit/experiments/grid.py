@@ -18,6 +18,7 @@ Given = TypeVar("Given")  # what all cells start from: ratings, or a recording
 Prepared = TypeVar("Prepared")
 Place = Literal["anywhere", "here", "alone"]
 Say = Callable[[str], None]  # told what goes on inside a cell
+Found = Callable[[list[Row]], None]  # told the rows of a cell that is finished
 Report = Callable[[int, int, str], None]  # told how many cells are done, how many there are, what goes on
 
 
@@ -47,6 +48,8 @@ class Cell(Generic[Task]):
         None keeps nothing.
     scratch : tuple of Path
         Files and folders that are of no use once the batch is finished.
+    together : str
+        Cells without scratch that are a batch all the same have this in common.
     kind : str
         Cells of one kind take times of the same order.
     place : str
@@ -61,6 +64,7 @@ class Cell(Generic[Task]):
     task: Task
     path: Path | None = None
     scratch: tuple[Path, ...] = ()
+    together: str = ""
     kind: str = ""
     place: Place = "anywhere"
     resumable: bool = False
@@ -83,15 +87,23 @@ class Procedure(Generic[Task, Given, Prepared]):
         The rows of a cell that could not be finished; it may raise the error, which then ends the run.
     beside : callable or None
         An array that is kept beside the rows of a cell, from the cell and what is prepared.
+    unneeded : callable or None
+        Why a cell is not needed, from its task and the rows of its batch so far; empty where it is.
     """
 
     prepare: Callable[[Cell[Task], Given, Say], Prepared]
     measure: Callable[[Cell[Task], Prepared, Say], list[Row]]
     failed: Callable[[Task, Exception], list[Row]]
     beside: Callable[[Cell[Task], Prepared], np.ndarray] | None = None
+    unneeded: Callable[[Task, Sequence[Row]], str] | None = None
 
 
-def not_applicable(failed: Callable[[Task, Exception], list[Row]], task: Task, reason: str) -> list[Row]:
+def not_run(
+    failed: Callable[[Task, Exception], list[Row]],
+    task: Task,
+    reason: str,
+    status: Literal["not applicable", "not needed", "not reached"] = "not applicable",
+) -> list[Row]:
     """Make the rows of a cell that is not run.
 
     Parameters
@@ -100,12 +112,14 @@ def not_applicable(failed: Callable[[Task, Exception], list[Row]], task: Task, r
         As of a procedure.
     task : Task
     reason : str
+    status : str
 
     Returns
     -------
     list of dict
     """
-    return [{**row, "status": "not applicable"} for row in failed(task, InputError(reason))]
+    settled = {"status": status} | ({"verdict": ""} if status == "not needed" else {})
+    return [{**row, **settled} for row in failed(task, InputError(reason))]
 
 
 def refuse_if_none_applies(cells: Sequence[Cell[Any]]) -> None:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from victims.common.errors import InputError
-from victims.common.validation import Rule, each, whole, words
+from victims.common.validation import Rule, above, each, whole, words
 
 MOST_CELLS = 10_000  # of one plan, or one campaign: so many are listed in seconds
 SEED = whole(0, 2**63 - 1)
@@ -25,6 +25,7 @@ FACTORS = whole(1, 10_000)
 NAME = words()
 NAMES = each(NAME)
 ANY_NAMES = each(NAME, fewest=0)
+SECONDS = above(0)
 TEXT = Rule("text", lambda value: isinstance(value, str))
 MOST_WATCHED = 100_001  # rounds: as many as a range of --rounds may have
 WATCHED = each(ROUND, most=MOST_WATCHED)

@@ -8,8 +8,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from victims.common.files import replacing, write_text
 
 COLUMNS = (
@@ -79,6 +77,8 @@ def write_results(rows: list[Row], directory: Path) -> None:
     OutputError
         If a file cannot be written.
     """
+    import pandas as pd  # which takes a second to import
+
     frame = pd.DataFrame(rows, columns=columns_of(rows))
     text = json.dumps([finite(row) for row in rows], indent=1) + "\n"
     write_text(directory / "results.json", text)

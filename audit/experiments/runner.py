@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -11,12 +12,13 @@ from typing import TypeVar
 from audit.experiments.batches import Batch, Done, Step, claim_of, keep, run_batch
 from audit.experiments.cell_files import kept_rows
 from audit.experiments.cluster import Cluster, LostError, on_workers
-from audit.experiments.grid import Cell, Procedure, Report, not_applicable, refuse_if_none_applies, silent
+from audit.experiments.grid import Cell, Found, Procedure, Report, not_run, refuse_if_none_applies, silent
 from audit.experiments.locks import remove_stale, remove_unclaimed
 from audit.experiments.processes import KilledError, in_processes, in_this_process, supervised
 from audit.experiments.results import Row, write_results
 from victims.common.errors import OutputError
 
+WRITTEN = 2.0  # seconds between two times that the files are written while a batch goes on
 Task = TypeVar("Task")
 Given = TypeVar("Given")
 Prepared = TypeVar("Prepared")
@@ -32,6 +34,8 @@ def run_grid(
     jobs: int | Cluster = 1,
     keep_scratch: bool = False,
     report: Report = silent,
+    found: Found = silent,
+    deadline: float | None = None,
 ) -> list[Row]:
     """Run every cell that is not kept yet, and write the result files.
 
@@ -45,13 +49,18 @@ def run_grid(
     given : object
         What all cells start from.
     directory : Path, optional
-        Of the result files, which are written whenever a batch ends; None writes none.
+        Of the result files, which are written every now and then; None writes none.
     jobs : int or Cluster
         Parallel processes; -1 is one per core, 1 is this one. Or workers that may be on other machines.
     keep_scratch : bool
         Leave what was prepared.
     report : callable
         Called with (cells done, cells in all, what goes on).
+    found : callable
+        Called with the rows of each cell, of those that were kept first.
+    deadline : float or None
+        As of ``time.monotonic``, for cells that run in this process; those that were not reached by then are
+        rows that say so.
 
     Returns
     -------
@@ -71,12 +80,38 @@ def run_grid(
     finished = {n: rows for n, cell in enumerate(cells) if (rows := _known(cell, procedure)) is not None}
     batches = _batches(cells, finished)
     report(len(finished), len(cells), "")
+    for rows in finished.values():
+        found(rows)
+    run = partial(run_batch, procedure, given, keep_scratch)
+    position = {id(cell): index for index, cell in enumerate(cells)}
+    written = time.monotonic()
+
+    def one(cell: Cell[Task], rows: list[Row]) -> None:
+        nonlocal written
+        finished[position[id(cell)]] = rows
+        found(rows)
+        if time.monotonic() - written > WRITTEN:
+            _write(cells, finished, directory)
+            written = time.monotonic()
+
     try:
-        with closing(_results(cells, batches, procedure, given, jobs, keep_scratch, report)) as results:
+        with closing(_elsewhere(cells, batches, procedure, given, jobs, run)) as results:
             for indices, computed in results:
-                finished |= dict(zip(indices, (done.rows for done in computed), strict=True))
+                for index, done in zip(indices, computed, strict=True):
+                    one(cells[index], done.rows)
                 _write(cells, finished, directory)
-                report(len(finished), len(cells), "")
+                report(len(finished), len(cells), f"last: {_label(cells[indices[-1]])}")
+        for indices in batches:
+            if indices[0] in finished:
+                continue
+            before = [row for index in _batch_of(cells, indices[0]) for row in finished.get(index, ())]
+            step = _inside(report, len(finished), len(cells))
+            batch = tuple(cells[index] for index in indices)
+            with supervised():
+                computed = run(batch, step, before=before, found=one, deadline=deadline)
+            finished |= dict(zip(indices, (done.rows for done in computed), strict=True))
+            _write(cells, finished, directory)
+            report(len(finished), len(cells), "")
     except OutputError:  # room for what is still to be written
         keep_scratch = False
         raise
@@ -90,7 +125,7 @@ def run_grid(
 def _known(cell: Cell[Task], procedure: Procedure[Task, Given, Prepared]) -> list[Row] | None:
     """The rows of a cell that needs no work."""
     if cell.obstacle:
-        return not_applicable(procedure.failed, cell.task, cell.obstacle)
+        return not_run(procedure.failed, cell.task, cell.obstacle)
     return _kept(cell)
 
 
@@ -103,45 +138,50 @@ def _batches(cells: Sequence[Cell[Task]], finished: Mapping[int, object]) -> lis
     batches: dict[object, list[int]] = {}
     for index, cell in enumerate(cells):
         if index not in finished:
-            batches.setdefault(cell.scratch or index, []).append(index)
+            batches.setdefault(_shared(cell) or index, []).append(index)
     return [tuple(indices) for indices in batches.values()]
 
 
-def _results(
+def _batch_of(cells: Sequence[Cell[Task]], first: int) -> list[int]:
+    """Indices of all cells of a batch, finished or not."""
+    shared = _shared(cells[first])
+    return [index for index, cell in enumerate(cells) if shared and _shared(cell) == shared]
+
+
+def _shared(cell: Cell[Task]) -> object:
+    return cell.scratch or cell.together
+
+
+def _elsewhere(
     cells: Sequence[Cell[Task]],
     batches: Sequence[tuple[int, ...]],
     procedure: Procedure[Task, Given, Prepared],
     given: Given,
     jobs: int | Cluster,
-    keep_scratch: bool,
-    report: Report,
+    run: Callable[[Batch[Task]], list[Done]],
 ) -> Generator[tuple[tuple[int, ...], list[Done]]]:
-    """Each batch and its cells, as they end; last those that no other process may work on."""
-    mine: list[tuple[int, ...]] = []
-    others: list[tuple[int, ...]] = []
-    for indices in batches:
-        (mine if _only_here(cells[indices[0]], jobs) else others).append(indices)
+    """Each batch that other processes may work on, and its cells, as they end."""
+    others = [indices for indices in batches if not _only_here(cells[indices[0]], jobs)]
     tasks = [tuple(cells[index] for index in indices) for indices in others]
+    if not tasks:
+        return
     if isinstance(jobs, Cluster):
-        for number, found in on_workers(procedure, given, tasks, jobs) if tasks else ():
+        for number, found in on_workers(procedure, given, tasks, jobs):
             done = _after_kill(procedure, tasks[number], found) if isinstance(found, LostError) else found
             for cell, one in zip(tasks[number], done, strict=True):
                 keep(cell, one)
             yield others[number], done
-    run = partial(run_batch, procedure, given, keep_scratch)
-    if not isinstance(jobs, Cluster) and tasks:
-        for number, result in in_processes(run, tasks, jobs):
-            if isinstance(result, KilledError):
-                yield others[number], _after_kill(procedure, tasks[number], result)
-            else:
-                yield others[number], result
-    before = len(cells) - sum(map(len, mine))
-    for indices in mine:
-        with supervised():
-            step = _inside(report, before, len(cells))
-            done = run(tuple(cells[index] for index in indices), step)
-        yield indices, done
-        before += len(indices)
+        return
+    for number, result in in_processes(run, tasks, jobs):
+        if isinstance(result, KilledError):
+            yield others[number], _after_kill(procedure, tasks[number], result)
+        else:
+            yield others[number], result
+
+
+def _label(cell: Cell[Task]) -> str:
+    """What a person recognizes a cell by: the name of its file without the hash."""
+    return "" if cell.path is None else cell.path.stem.rpartition("-")[0]
 
 
 def _only_here(cell: Cell[Task], jobs: int | Cluster) -> bool:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from scipy.stats import norm
+from scipy.special import ndtri
 
 from audit.experiments.results import Row, make_row
 from audit.factories import make_defenses
@@ -29,7 +29,7 @@ OF_ONE = (
     "victim", "update", "weighting", "data", "defense", "adversary", "rounds", "seed", "metric",
 )  # fmt: skip
 LEVEL = 0.05
-WIDTH = 2 * float(norm.ppf(1 - LEVEL / 2))  # standard errors in a 95 % interval
+WIDTH = 2 * float(ndtri(1 - LEVEL / 2))  # standard errors in a 95 % interval
 RULE_OF_THREE = 1.5
 
 
@@ -65,7 +65,7 @@ def _row(family: Sequence[Row]) -> Row:
     deviation = max(
         (best["advantage_high"] - best["advantage_low"]) / WIDTH, RULE_OF_THREE / max(best["n_users"], 1)
     )
-    reach = float(norm.ppf(1 - LEVEL / 2 / len(family))) * deviation
+    reach = float(ndtri(1 - LEVEL / 2 / len(family))) * deviation
     shared = {name: best[name] for name in OF_ONE if name != "metric"}
     return make_row(
         **shared,

@@ -185,5 +185,6 @@ def _cells_under(noise: Noise, sweep: Sweep, content: str, directory: Path) -> l
                 "watch": (rounds, attack),
             }
             path = cell_path(directory, f"{noise.label}-{rounds}-{attack}", {**identity, **watched})
-            cells.append(Cell(Watch(sweep, noise, rounds, attack), path, files))
+            kind = f"{noise.update}/{noise.weighting}"
+            cells.append(Cell(Watch(sweep, noise, rounds, attack), path, files, kind=kind))
     return cells

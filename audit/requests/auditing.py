@@ -12,13 +12,16 @@ from typing import Any
 from audit.epsilon.accounts import Stated, accounts_of
 from audit.experiments import campaign
 from audit.experiments.cluster import Cluster
-from audit.experiments.grid import Report, silent
+from audit.experiments.grid import Found, Report, silent
+from audit.experiments.ladder import is_exhaustive
+from audit.experiments.plan_rules import SECONDS
 from audit.experiments.results import Row
 from audit.factories import make_defenses
 from audit.registry import entry
 from audit.requests.hints import uploads_name_lists
 from victims.common.errors import InputError
 from victims.common.files import refuse_unwritable
+from victims.common.validation import require
 from victims.data.ratings import Ratings
 from victims.recording import manifest_of
 
@@ -58,6 +61,11 @@ class AuditRequest:
         Attack -> its options.
     keep_transcripts : bool
         Leave the recordings in ``out/transcripts``.
+    exhaustive : bool or None
+        Attack also where every question of an attack is answered; None: where attacks, or their options, are
+        named.
+    within : float or None
+        Seconds, after which what was not reached is NOT TESTED.
     """
 
     out: Path
@@ -75,6 +83,8 @@ class AuditRequest:
     victim_options: dict[str, Any] = field(default_factory=dict)
     attack_options: dict[str, dict[str, Any]] = field(default_factory=dict)
     keep_transcripts: bool = False
+    exhaustive: bool | None = None
+    within: int | float | None = None
 
     def settled(self) -> AuditRequest:
         """The same request with nothing left empty.
@@ -91,6 +101,7 @@ class AuditRequest:
             weightings=plan.weightings,
             victim_options=plan.victim_options,
             attacks=plan.attacks,
+            exhaustive=plan.exhaustive,
         )
 
     @property
@@ -110,6 +121,7 @@ class AuditRequest:
             defenses=self.defenses,
             victim_options=self.victim_options,
             attack_options=self.attack_options,
+            exhaustive=is_exhaustive(self.exhaustive, self.attacks, self.attack_options),
         )
 
     @property
@@ -153,6 +165,7 @@ def audit(
     report: Report = silent,
     *,
     jobs: int | Cluster = 1,
+    found: Found = silent,
 ) -> AuditResponse:
     """Run every cell that is not there yet; the result files are in ``request.out``.
 
@@ -165,6 +178,8 @@ def audit(
         Called with (cells done, cells in all, what is going on).
     jobs : int or Cluster
         Parallel processes; or workers, which leave no transcripts here.
+    found : callable
+        Called with the rows of each attack on each scenario.
 
     Returns
     -------
@@ -177,7 +192,13 @@ def audit(
     OutputError
         If ``request.out`` cannot be written.
     """
+    if request.within is not None:
+        require("an audit", "within", request.within, SECONDS)
     request = request.settled()
+    if request.within is not None and isinstance(jobs, Cluster):
+        raise InputError(
+            "--within bounds work in one process, not that of --distributed; leave one of them out"
+        )
     if request.keep_transcripts and isinstance(jobs, Cluster):
         raise InputError(
             "--keep-transcripts needs recordings that are made here, and --distributed makes them on "
@@ -187,9 +208,11 @@ def audit(
     start = time.perf_counter()
     ratings = load()
     plan = request.plan
+    deadline = None if request.within is None else time.monotonic() + request.within
     rows = campaign.run(
-        plan, ratings, request.out, keep_transcripts=request.keep_transcripts, jobs=jobs, report=report
-    )
+        plan, ratings, request.out,
+        keep_transcripts=request.keep_transcripts, jobs=jobs, report=report, found=found, deadline=deadline,
+    )  # fmt: skip
     victims = [plan.victim_of(*scenario) for scenario in product(request.updates, request.weightings)]
     chosen = [defense for text in request.defenses for defense in make_defenses(text)]
     lists_open = uploads_name_lists(manifest_of(victims[0], ratings, list(request.rounds)), chosen)

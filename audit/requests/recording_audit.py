@@ -11,15 +11,16 @@ from attacks.identify.identification import Contradiction
 from attacks.identify.identify import identify
 from audit.experiments import given_recording
 from audit.experiments.given_recording import GivenRecording, every_attack, truth_beside
-from audit.experiments.grid import Report, silent
-from audit.experiments.plan_rules import ANY_NAMES, CLIENTS, OPTIONS_OF_ATTACKS, SEED, TEXT
+from audit.experiments.grid import Found, Report, silent
+from audit.experiments.ladder import by_cost, is_exhaustive
+from audit.experiments.plan_rules import ANY_NAMES, CLIENTS, OPTIONS_OF_ATTACKS, SECONDS, SEED, TEXT
 from audit.experiments.results import Row
 from audit.keys import view_of
 from audit.requests.hints import lists_open, other_adversary
 from audit.scoring.truth import read_truth
 from victims.common.errors import InputError
 from victims.common.files import refuse_unwritable
-from victims.common.validation import require_fields
+from victims.common.validation import or_none, require_fields
 from victims.transcript.reader import Transcript, open_transcript
 
 
@@ -43,6 +44,11 @@ class RecordingRequest:
     sample : int
         Clients for attacks that solve client by client.
     seed : int
+    exhaustive : bool or None
+        Attack also where every question of an attack is answered; None: where attacks, or their options, are
+        named.
+    within : float or None
+        Seconds, after which what was not reached is NOT TESTED.
     """
 
     out: Path
@@ -53,6 +59,8 @@ class RecordingRequest:
     attack_options: dict[str, dict[str, Any]] = field(default_factory=dict)
     sample: int = 20
     seed: int = 0
+    exhaustive: bool | None = None
+    within: int | float | None = None
 
 
 @dataclass(frozen=True)
@@ -109,6 +117,7 @@ def settled(request: RecordingRequest) -> tuple[RecordingRequest, Transcript]:
         sample=CLIENTS,
         seed=SEED,
         attack_options=OPTIONS_OF_ATTACKS,
+        within=or_none(SECONDS),
     )
     if not isinstance(request.transcript, Path):
         raise InputError(f"transcript must be the directory of a recording, got {request.transcript!r:.80}")
@@ -118,13 +127,18 @@ def settled(request: RecordingRequest) -> tuple[RecordingRequest, Transcript]:
         request,
         truth=truth,
         adversary=opened.adversary(request.adversary),
-        attacks=request.attacks or every_attack(with_truth=truth is not None),
+        attacks=request.attacks or _every_attack(opened, with_truth=truth is not None),
+        exhaustive=is_exhaustive(request.exhaustive, request.attacks, request.attack_options),
     )
     return filled, opened
 
 
+def _every_attack(opened: Transcript, with_truth: bool) -> tuple[str, ...]:
+    return by_cost(every_attack(with_truth), opened.manifest.n_users, opened.messages.n_rows)
+
+
 def audit_recording(
-    request: RecordingRequest, transcript: Transcript, report: Report = silent
+    request: RecordingRequest, transcript: Transcript, report: Report = silent, found: Found = silent
 ) -> RecordingResponse:
     """Run every attack that was not run yet; the result files are in ``request.out``.
 
@@ -135,6 +149,8 @@ def audit_recording(
     transcript : Transcript
     report : callable
         Called with (cells done, cells in all, what is going on).
+    found : callable
+        Called with the rows of each attack.
 
     Returns
     -------
@@ -148,7 +164,7 @@ def audit_recording(
         If ``request.out`` cannot be written.
     """
     refuse_unwritable(request.out)
-    start = time.perf_counter()
+    start = time.monotonic()
     given = GivenRecording(
         request.transcript,
         request.truth,
@@ -157,12 +173,14 @@ def audit_recording(
         request.attack_options,
         request.sample,
         request.seed,
+        bool(request.exhaustive),
     )
-    rows = given_recording.run(given, transcript, request.out, report=report)
+    deadline = None if request.within is None else start + request.within
+    rows = given_recording.run(given, transcript, request.out, report=report, found=found, deadline=deadline)
     view = view_of(transcript, request.adversary)
     report(len(request.attacks), len(request.attacks), "which rule the uploads follow")  # up to a minute
     contradictions = identify(view).contradictions(view.manifest)
-    seconds = time.perf_counter() - start
+    seconds = time.monotonic() - start
     hint = other_adversary(transcript, view)
     named = lists_open(view, None if request.truth is None else read_truth(request.truth))
     return RecordingResponse(request, transcript, rows, contradictions, seconds, hint, named)

@@ -19,7 +19,7 @@ from dataclasses import replace
 
 import numpy as np
 from jaxtyping import Float
-from scipy.stats import gamma
+from scipy.special import gammaincc
 
 from attacks.base import OPTIONAL, Estimates
 from audit.scoring.answers_said import round_ratings
@@ -77,7 +77,7 @@ def dealings_of(n_read: int, n_users: int, n_rows: int, level: float) -> int:
     """
     most = most_dealings(n_rows)
     counts = np.arange(1, most + 1)
-    enough = gamma.sf(n_read * np.log(counts + 1), n_users) < level
+    enough = gammaincc(n_users, n_read * np.log(counts + 1)) < level
     return int(min(SPARE * counts[enough][0], most)) if enough.any() else 0
 
 
@@ -165,4 +165,4 @@ def beaten_test(
     real, other = (np.where(np.isnan(part), 0.0, part) for part in (right, dealt))
     among_best = 1 + n_unbeaten + (other >= real).sum(axis=0)
     n_all = 1 + n_unbeaten + n_beaten + len(dealt)
-    return float(gamma.sf(-np.log(among_best / n_all).sum(), right.size))
+    return float(gammaincc(right.size, -np.log(among_best / n_all).sum()))

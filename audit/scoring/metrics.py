@@ -15,7 +15,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.stats import rankdata
 
 from attacks.base import OPTIONAL, Estimates
 from audit.scoring.answers_said import claimed_rated, if_rated, rated_strength, round_ratings
@@ -238,6 +237,21 @@ def lookup(
     return np.where(key[place] == wanted, truth.ratings.data[place], 0.0).reshape(shape)
 
 
+def _ranks(values: np.ndarray) -> np.ndarray:
+    """Ranks from 1 in each row, equal values their mean; ``scipy.stats`` takes a second to import."""
+    order = np.argsort(values, axis=1)
+    ascending = np.take_along_axis(values, order, axis=1)
+    place = np.broadcast_to(np.arange(values.shape[1]), values.shape)
+    another = ascending[:, 1:] != ascending[:, :-1]
+    ends = np.ones((values.shape[0], 1), bool)
+    first = np.maximum.accumulate(np.where(np.hstack([ends, another]), place, 0), axis=1)
+    last = np.where(np.hstack([another, ends]), place, values.shape[1])
+    last = np.minimum.accumulate(last[:, ::-1], axis=1)[:, ::-1]
+    ranks = np.empty(values.shape)
+    np.put_along_axis(ranks, order, (first + last) / 2 + 1, axis=1)
+    return ranks
+
+
 def _rank_scores(
     strength: np.ndarray,
     given: np.ndarray,
@@ -251,7 +265,7 @@ def _rank_scores(
     given_unrated = given.sum(axis=1) - given_rated
     silent_unrated = n_unrated - given_unrated
     missed = n_rated - given_rated
-    ranks = rankdata(np.where(given, strength, np.inf), axis=1)
+    ranks = _ranks(np.where(given, strength, np.inf))
     wins = (ranks * rated).sum(axis=1) - given_rated * (given_rated + 1) / 2
     wins += given_rated * silent_unrated + missed * silent_unrated / 2
     allowed = np.floor(FALSE_POSITIVE_RATE * n_unrated).astype(np.int64)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 from jaxtyping import Float
-from scipy import stats
+from scipy.special import bdtrc  # scipy.stats takes a second to import
 
 from audit.scoring.metrics import LOWER_IS_BETTER
 from victims.common.seeds import Purpose, generator
@@ -45,18 +45,15 @@ def interval(
     if all((sample == sample[0]).all() for sample in samples):
         only = float(statistic(*samples, axis=-1))
         return only, only
-    interval = stats.bootstrap(
-        samples,
-        statistic,
-        n_resamples=RESAMPLES,
-        batch=max(1, RESAMPLE_CELLS // samples[0].size),
-        vectorized=True,
-        paired=len(samples) > 1,
-        confidence_level=CONFIDENCE,
-        method="percentile",
-        rng=generator(seed, Purpose.BOOTSTRAP),
-    ).confidence_interval
-    return float(interval.low), float(interval.high)
+    size, rng = samples[0].size, generator(seed, Purpose.BOOTSTRAP)
+    batch = max(1, RESAMPLE_CELLS // size)
+    found = []
+    for begin in range(0, RESAMPLES, batch):
+        drawn = rng.integers(0, size, (min(batch, RESAMPLES - begin), size))
+        found.append(statistic(*(sample[drawn] for sample in samples), axis=-1))
+    tail = (1 - CONFIDENCE) / 2
+    low, high = np.quantile(np.concatenate(found), (tail, 1 - tail))
+    return float(low), float(high)
 
 
 def most_unlike(n_users: int) -> float:
@@ -115,7 +112,7 @@ def sign_test(metric: str, values: np.ndarray, baseline: np.ndarray, worse: bool
     losses = int((sign * (values - baseline) < -1e-12).sum())
     if wins + losses == 0:
         return 1.0
-    return float(stats.binomtest(wins, wins + losses, alternative="greater").pvalue)
+    return at_least(wins, wins + losses, 0.5)
 
 
 def ratings_test(
@@ -153,5 +150,24 @@ def ratings_test(
     """
     if not (baseline * n_ratings).sum() <= GUESSED * n_ratings.sum():
         return 1.0
-    right = np.rint(values * n_ratings).sum()
-    return float(stats.binom.sf(right - 1, n_ratings.sum(), TOLD))
+    return at_least(int(np.rint(values * n_ratings).sum()), int(n_ratings.sum()), TOLD)
+
+
+def at_least(wins: int, trials: int, chance: float) -> float:
+    """Compute the probability of so many successes or more, each of a chance.
+
+    Parameters
+    ----------
+    wins, trials : int
+    chance : float
+
+    Returns
+    -------
+    float
+
+    Examples
+    --------
+    >>> at_least(0, 5, 0.5), at_least(5, 5, 0.5), at_least(6, 5, 0.5)
+    (1.0, 0.03125, 0.0)
+    """
+    return 1.0 if wins <= 0 else float(bdtrc(wins - 1, trials, chance))

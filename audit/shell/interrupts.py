@@ -18,6 +18,8 @@ import sys
 import threading
 import time
 import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import NoReturn
 
 from audit.shell.exits import Exit
@@ -35,7 +37,10 @@ FLUSHED = 0.5  # seconds that what was printed may take to be read by somebody
 KILLED = 1.0  # seconds that workers may take to remove what is unfinished
 LOOK = 0.5  # seconds between two looks of a worker at its parent
 
+SAID = 5.0  # seconds that last words may take
+
 _leaving = threading.Lock()
+_last_words: list[Callable[[], None]] = []
 _heard: set[signal.Signals] = set()  # what the thread of ``watch`` answers
 
 
@@ -66,6 +71,16 @@ def watch() -> None:
     threading.Thread(target=wait, name="factorleak-signals", daemon=True).start()
 
 
+@contextmanager
+def last_words(say: Callable[[], None]) -> Iterator[None]:
+    """Let something be said where a signal ends the process meanwhile."""
+    _last_words.append(say)
+    try:
+        yield
+    finally:
+        _last_words.remove(say)
+
+
 def _say_less() -> None:
     """No warning, here and in workers, of workers' ends, of what they leave, and of JAX's cache."""
     given = os.environ.get("PYTHONWARNINGS")
@@ -86,6 +101,8 @@ def leave(code: int, line: str = "") -> NoReturn:
     """
     _leaving.acquire()  # never released: who comes second waits for the end
     try:
+        for say in _last_words:
+            _at_most(SAID, say)
         _flush()
         _end_children()
         _remove_unfinished()
@@ -171,9 +188,19 @@ def _flush() -> None:
             except (OSError, ValueError, AttributeError):  # closed, or nobody reads on
                 continue
 
-    thread = threading.Thread(target=flush, daemon=True)
+    _at_most(FLUSHED, flush)
+
+
+def _at_most(seconds: float, do: Callable[[], None]) -> None:
+    """Do something in a thread, and wait for it so long; a failure of it is none of the process' end."""
+
+    def done() -> None:
+        with suppress(Exception):
+            do()
+
+    thread = threading.Thread(target=done, daemon=True)
     thread.start()
-    thread.join(FLUSHED)
+    thread.join(seconds)
 
 
 def _remove_unfinished() -> None:

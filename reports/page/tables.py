@@ -7,12 +7,14 @@ from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 from typing import Any
 
+from reports.folding import folded
 from reports.page.overview import BOUND
 from reports.verdicts import (
     ANSWERED,
     CLAIMED,
     DIFFERENCES,
     INCONCLUSIVE,
+    NOT_NEEDED,
     NOT_TESTED,
     SIZES,
     Row,
@@ -45,6 +47,7 @@ PLACE = frozenset({
     "status",
 })  # fmt: skip
 EMPTY = ("", "-")
+UNASKED = (NOT_NEEDED, "not applicable")
 
 
 @dataclass(frozen=True)
@@ -92,7 +95,7 @@ def without_repetition(table: Table) -> Table:
 
 
 def results_table(rows: Sequence[Row]) -> Table:
-    """What each attack answered, without the guesses.
+    """What each attack answered, without the guesses and those that did not run (``silent_table``).
 
     Parameters
     ----------
@@ -105,7 +108,7 @@ def results_table(rows: Sequence[Row]) -> Table:
     """
     lines = []
     for row in rows:
-        if row["metric"] not in SHOWN or is_guess(row):
+        if row["metric"] not in SHOWN or is_guess(row) or row["status"] in UNASKED:
             continue
         shown = numbers_of(row)
         lines.append(
@@ -148,7 +151,7 @@ def claims_table(rows: Sequence[Row]) -> Table:
 
 
 def silent_table(rows: Sequence[Row]) -> Table:
-    """One line for each attack and reason why it settles nothing; places that share both stand together.
+    """One line for each reason why attacks settle nothing; attacks and places that share it stand together.
 
     Parameters
     ----------
@@ -161,14 +164,18 @@ def silent_table(rows: Sequence[Row]) -> Table:
     """
     groups: dict[tuple[str, str, str], list[str]] = {}
     for row in rows:
-        if verdict_of(row) in (NOT_TESTED, INCONCLUSIVE) and (why := why_not(row)):
+        settles = verdict_of(row) not in (NOT_TESTED, INCONCLUSIVE) and row["status"] != NOT_NEEDED
+        if not settles and (why := why_not(row)):
             status = _status(row)
             reason = why.removeprefix(f"{row['status']}: ")
             where = f"{row['defense'] or 'none'}, {row['adversary']}, {row['update']}/{row['weighting']}"
             groups.setdefault((str(row["attack"] or "-"), status, reason), []).append(where)
+    together: dict[tuple[str, str, str], list[str]] = {}
+    for (attack, status, reason), places in groups.items():
+        together.setdefault((status, reason, "; ".join(dict.fromkeys(places))), []).append(attack)
     lines = [
-        (attack, status, reason, "; ".join(dict.fromkeys(places)))
-        for (attack, status, reason), places in groups.items()
+        (", ".join(name for name, _ in folded(attacks, str, lambda _: True)), *rest)
+        for rest, attacks in together.items()
     ]
     return Table("What settles nothing, and why", ("attack", "status", "reason", "where"), tuple(lines))
 

@@ -49,8 +49,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 from scipy.sparse import csr_array
-from scipy.special import betaln, expit, pdtr
-from scipy.stats import binom
+from scipy.special import bdtrc, betaln, expit, pdtr
 
 from attacks.closed_form.centres.unmirrored import SURE
 from attacks.closed_form.implicit.repeats import nats_of
@@ -103,7 +102,7 @@ def by_numbers(clients: Sequence[Sides], n_items: int) -> Named:
     if not shown:
         return out
     number, n_agree = shown.most_common(1)[0]
-    chance = float(binom.sf(n_agree - 1, len(differing), 1 / number))
+    chance = float(bdtrc(n_agree - 1, len(differing), 1 / number))
     if 1 - chance < SURE:
         return out
     for client, one in enumerate(clients):

@@ -104,7 +104,7 @@ class TestAudit:
         (row,) = json.loads((out / "results.json").read_text())
         assert row["status"] == "not applicable"
         assert "a second round is needed" in row["reason"]
-        assert "not applicable" in text
+        assert "Not applicable, 1 attack: spectral: " in text
 
     @pytest.mark.parametrize(
         ("attack", "bar", "code", "says"),

@@ -47,7 +47,7 @@ def kept_rows(folder):
 
 def test_every_attack_is_a_row_and_a_leak_is_one(run, recording, tmp_path):
     out = tmp_path / "results"
-    code, said, _ = run("audit", "--transcript", recording, "--out", out, "--fail-on", "leak")
+    code, said, _ = run("audit", "--transcript", recording, "--out", out, "--fail-on", "leak", "--exhaustive")
     assert code == 1
     (read,) = rows_of(out, "undeclared", "rating_accuracy")
     assert read["value"] == 1
@@ -57,7 +57,7 @@ def test_every_attack_is_a_row_and_a_leak_is_one(run, recording, tmp_path):
     assert "not declared" in silent["reason"]
     assert "undeclared" in said
     before = kept_rows(out)
-    assert run("audit", "--transcript", recording, "--out", out)[0] == 0
+    assert run("audit", "--transcript", recording, "--out", out, "--exhaustive")[0] == 0
     assert kept_rows(out) == before
 
 

@@ -27,29 +27,29 @@ class TestProgress:
     def test_a_short_job_says_nothing(self, lines):
         after, said = lines
         for done in range(5):
-            after(1.9).update(done, 5, "x")
+            after(1.9)(done, 5, "x")
         with after(0):
             pass
         assert said == []
 
     def test_a_long_step_is_told_again_and_again(self, lines):
         after, said = lines
-        after(1).update(0, 12, "sgd: recording")
+        after(1)(0, 12, "sgd: recording")
         for _ in range(70):
             after(1).tick()
         assert said == [f"audit: 0 of 12 (sgd: recording), {seconds} s" for seconds in (10, 40, 70)]
 
     def test_the_end_of_a_step_is_told(self, lines):
         after, said = lines
-        after(1).update(0, 12, "first")
+        after(1)(0, 12, "first")
         for seconds, done in ((10, 1), (1, 2), (1, 3), (9, 4)):
-            after(seconds).update(done, 12, "next")
+            after(seconds)(done, 12, "next")
         with after(5):
             pass
         assert said == [
-            "audit: 1 of 12 (next), 11 s",
-            "audit: 4 of 12 (next), 22 s",
-            "audit: 4 of 12 (next), 27 s",
+            "audit: 1 of 12 (next), 11 s, about 2 min left",
+            "audit: 4 of 12 (next), 22 s, about 44 s left",
+            "audit: 4 of 12 (next), 27 s, about 54 s left",
         ]
 
     def test_a_reader_that_went_away(self, lines):
@@ -60,7 +60,7 @@ class TestProgress:
         beat.FIRST = 0.0
         with beat:
             beat.tick()
-            beat.update(1, 2)
+            beat(1, 2)
 
     def test_the_thread_speaks_and_ends(self, monkeypatch):
         spoken = Event()

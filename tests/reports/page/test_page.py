@@ -227,13 +227,11 @@ def test_numbers_of_the_page_are_those_of_the_rows():
     reader = Cells()
     reader.feed(as_html(page([*rows, untested()])))
     head, *lines = reader.tables["results"]
-    assert len(lines) == len(rows) + 1
-    for line, row in zip(lines, rows, strict=False):
+    for line, row in zip(lines, rows, strict=True):
         shown = dict(zip(head, line, strict=True))
         assert shown["value"] == f"{row['value']:.3f}"
         assert shown["guess"] == f"{row['baseline']:.3f}"
         assert (shown["defense"], shown["adversary"]) == (row["defense"], row["adversary"])
-    assert dict(zip(head, lines[-1], strict=True))["value"] == "-"
     assert reader.tables["not-read"][1] == [
         "spectral",
         "not applicable",
