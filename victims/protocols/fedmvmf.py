@@ -30,12 +30,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float
 
 from victims.common.errors import InputError
 from victims.common.limits import are_plausible, diverged
@@ -186,11 +187,8 @@ class FedMVMF(ServerSwitches):
             ratings.item_features.shape[1],
             ratings.n_users,
         )
-        keys = (jax_key(seed, Purpose.FEDMVMF_START, table) for table in range(len(rows)))
-        items, attributes, features, clients = (
-            self.init_scale * jax.random.normal(key, (n, self.factors), jnp.float64)
-            for key, n in zip(keys, rows, strict=True)
-        )
+        keys = tuple(jax_key(seed, Purpose.FEDMVMF_START, table) for table in range(len(rows)))
+        items, attributes, features, clients = _drawn(keys, self.init_scale, rows, self.factors)
         adam = optimizer(self._constants()).init((items, attributes))
         seed_, biases = jnp.asarray(seed), start_biases(self, ratings)
         return State(jnp.asarray(0), items, attributes, features, clients, adam, seed_, biases)
@@ -340,6 +338,15 @@ class FedMVMF(ServerSwitches):
             item_features=_named_features(ratings),
             parties={"server": -1, "item_server": -2},
         )
+
+
+@partial(jax.jit, static_argnums=(2, 3))
+def _drawn(
+    keys: tuple[Array, ...], scale: float | Array, rows: tuple[int, ...], factors: int
+) -> tuple[Array, ...]:
+    """All tables by one program."""
+    shapes = zip(keys, rows, strict=True)
+    return tuple(scale * jax.random.normal(key, (n, factors), jnp.float64) for key, n in shapes)
 
 
 def _named_features(ratings: Ratings) -> list[list[int]] | None:

@@ -159,11 +159,17 @@ def feature_factors(
     ----------
     Paper 000 (arXiv:2210.07775), Eq. (11).
     """
-    items = state.item_factors
     if constants.update == "sgd" or not table.shape[1]:
         return state.feature_factors
-    ridge = constants.lambda_factors / jnp.maximum(constants.lambda_attributes, 1e-12)
-    square = items.T @ items + ridge * jnp.eye(constants.factors)
+    ridge = constants.lambda_factors / max(constants.lambda_attributes, 1e-12)
+    return _solved_features(ridge, state.item_factors, table)
+
+
+@jax.jit
+def _solved_features(
+    ridge: float | Array, items: Float[Array, "items K"], table: Float[Array, "items features"]
+) -> Float[Array, "features K"]:
+    square = items.T @ items + ridge * jnp.eye(items.shape[1])
     return jnp.linalg.solve(square, items.T @ table).T
 
 
