@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from audit.experiments.cluster import Cluster
     from audit.experiments.experiment import Experiment
+    from audit.experiments.grid import Found
     from reports.layout import Sheet
     from victims.data.ratings import Ratings
 
@@ -82,11 +83,12 @@ class Output:
         ratings: Ratings,
         out: Path,
         jobs: int | Cluster = -1,
+        found: Found = lambda rows: None,
     ) -> list[dict[str, Any]]:
         """The rows of an experiment; or, where an estimate is asked for, that and the end of the command."""
         if not self.estimate:
             with self.progress(name) as update:
-                return experiment.run(plan, ratings, out, jobs=jobs, report=update)
+                return experiment.run(plan, ratings, out, jobs=jobs, report=update, found=found)
         from audit.experiments.estimates import estimated, try_out
 
         cells = experiment.cells(plan, ratings, out)

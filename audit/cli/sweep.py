@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -38,6 +39,7 @@ EXAMPLES = examples(
     "factorleak sweep --data ml-100k --attack likelihood --attack spectral --jobs 2",
 )
 
+REDRAWN = 60.0  # seconds between two times that the figures are drawn of what is finished
 ATTACKS, SCALES, WATCHES = ["likelihood,published"], ["0,0.1,0.2,0.5,1,2,5,10"], ["1,5,20"]
 
 
@@ -118,7 +120,11 @@ def sweep(
     chosen = plan.attacks
     start = time.perf_counter()
     ratings = output.load(data, item_components)
-    rows = output.grid("sweep", EXPERIMENT, plan, ratings, out, who)
+
+    def draw(finished: list[dict[str, Any]]) -> list[Path]:
+        return sweep_figures(plan.as_named(finished), out, *chosen)
+
+    rows = output.grid("sweep", EXPERIMENT, plan, ratings, out, who, _every(REDRAWN, draw))
     output.show(ratings.describe())
     title = f"Ratings that {chosen[0]} reads from {victim} under Laplace noise"
     shown = plan.as_named(rows)
@@ -133,10 +139,27 @@ def sweep(
         on_received=False,
     )
     show_accounts(output, accounts)
-    figures = sweep_figures(shown, out, *chosen)
+    figures = draw(rows)
     if published:
         figures += published_figures(rows, out)
     for path in figures:
         output.show(f"figure {path}")
     seconds = time.perf_counter() - start
     output.results(rows, out, seconds, figures=figures, accounts=accounts_as_json(accounts))
+
+
+def _every(
+    seconds: float, do: Callable[[list[dict[str, Any]]], object]
+) -> Callable[[list[dict[str, Any]]], None]:
+    """Do something with all rows so far, now and then as rows come in."""
+    rows: list[dict[str, Any]] = []
+    last = time.monotonic()
+
+    def take(of_cell: list[dict[str, Any]]) -> None:
+        nonlocal last
+        rows.extend(of_cell)
+        if time.monotonic() - last > seconds:
+            do(rows)
+            last = time.monotonic()
+
+    return take

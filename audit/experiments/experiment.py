@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from audit.experiments.cluster import Cluster
-from audit.experiments.grid import Cell, Procedure, Report, silent
+from audit.experiments.grid import Cell, Found, Procedure, Report, silent
 from audit.experiments.results import Row
 from audit.experiments.runner import run_grid
 from victims.data.ratings import Ratings
@@ -50,6 +50,7 @@ class Experiment(Generic[Plan, Task, Prepared]):
         *,
         jobs: int | Cluster = -1,
         report: Report = silent,
+        found: Found = silent,
     ) -> list[Row]:
         """Run every cell that is not there yet and write the result files.
 
@@ -63,6 +64,8 @@ class Experiment(Generic[Plan, Task, Prepared]):
             Parallel processes; -1 is one per core. Or workers that may be on other machines.
         report : callable
             Called with (cells done, cells in all, what is going on).
+        found : callable
+            Called with the rows of each cell.
 
         Returns
         -------
@@ -77,4 +80,4 @@ class Experiment(Generic[Plan, Task, Prepared]):
             If something cannot be written.
         """
         cells = self.cells(self.settle(plan), ratings, directory)
-        return run_grid(cells, self.procedure, ratings, directory, jobs=jobs, report=report)
+        return run_grid(cells, self.procedure, ratings, directory, jobs=jobs, report=report, found=found)
