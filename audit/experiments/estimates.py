@@ -51,7 +51,7 @@ class Estimate:
             names = ", ".join(self.unknown)
             return f"no estimate: nothing was timed yet of {names}; --estimate tries one cell of each"
         shared = self.seconds / max(self.processes, 1)
-        who = f"in {self.processes} processes" if self.processes else "one after the other"
+        who = f"in {self.processes} processes" if self.processes > 1 else "one after the other"
         return (
             f"estimate: {lasting(shared)} for {self.left} cells {who}, from {self.timed} that were timed; "
             f"cells of one kind differ by the factor that their defenses, attacks and rounds do"

@@ -69,3 +69,30 @@ class TestCommands:
         done = CliRunner().invoke(app, ["cost", "--items", "many"])
         assert isinstance(done.exception, InputError)
         assert "--items must be numbers" in str(done.exception)
+
+
+class TestHowLong:
+    def test_an_estimate_tries_one_cell_of_each_kind_and_stops(self, run, tmp_path):
+        words = ("quality", "--data", SMALL, "--rounds", 1, "--jobs", 1, "--scenario", "existing", "--runs", 3)
+        code, told, error = run(*words, "--out", tmp_path, "--estimate")
+        assert code == 0, error
+        assert "for 5 cells one after the other, from 1 that were timed" in told
+        assert len(list((tmp_path / "cells").iterdir())) == 1
+
+    def test_attacks_declare_what_an_audit_takes(self, run):
+        code, told, _ = run("audit", "--data", SMALL, "--update", "sgd", "--estimate")
+        assert code == 0
+        assert "for 3 attacks on " in told
+        assert "rows of 20 clients and 1,200 rows of 20 clients, within a factor of five" in told
+
+    def test_figures_are_drawn_while_a_sweep_goes_on(self, run, tmp_path, monkeypatch):
+        drawn = []
+        monkeypatch.setattr(
+            "reports.sweep_figures.sweep_figures", lambda rows, *_: drawn.append(len(rows)) or []
+        )
+        monkeypatch.setattr("audit.cli.sweep.REDRAWN", -1.0)
+        words = ("sweep", "--data", SMALL, "--update", "sgd", "--attack", "guess-majority", "--jobs", 1)
+        code, _, error = run(*words, "--scales", "0,1", "--rounds", 1, "--users", 20, "--out", tmp_path)
+        assert code == 0, error
+        assert drawn == sorted(drawn)
+        assert len(drawn) == 5  # after each of four cells, and at the end
