@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from victims.common.files import replacing, write_text
 
@@ -77,20 +82,30 @@ def write_results(rows: list[Row], directory: Path) -> None:
     OutputError
         If a file cannot be written.
     """
-    import pandas as pd  # which takes a second to import
-
-    frame = pd.DataFrame(rows, columns=columns_of(rows))
+    columns = {name: [_known(row.get(name)) for row in rows] for name in columns_of(rows)}
     text = json.dumps([finite(row) for row in rows], indent=1) + "\n"
     write_text(directory / "results.json", text)
-    with replacing(directory / "results.csv") as partial:
-        frame.map(_no_formula).to_csv(partial, index=False)
+    with replacing(directory / "results.csv") as partial, partial.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows(map(_no_formula, zip(*columns.values(), strict=True)))
     with replacing(directory / "results.parquet") as partial:
-        frame.to_parquet(partial, index=False)
+        pq.write_table(pa.table({name: _column(cells) for name, cells in columns.items()}), partial)
 
 
-def _no_formula(cell: Any) -> Any:
-    """A cell that a spreadsheet shows and does not evaluate."""
-    return f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA) else cell
+def _known(cell: Any) -> Any:
+    """A cell as Python has it; None where there is nothing."""
+    plain = cell.item() if isinstance(cell, np.generic) else cell
+    return None if isinstance(plain, float) and math.isnan(plain) else plain
+
+
+def _column(cells: list[Any]) -> pa.Array:
+    return pa.array(cells, None if any(cell is not None for cell in cells) else pa.float64())
+
+
+def _no_formula(cells: Sequence[Any]) -> list[Any]:
+    """Cells that a spreadsheet shows and does not evaluate."""
+    return [f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA) else cell for cell in cells]
 
 
 def finite(row: Mapping[str, Any]) -> Row:

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 
 from victims.common.seeds import Purpose, generator
-from victims.data import loaders
 from victims.data.ratings import Ratings
 from victims.data.subsets import of_users, with_principal_components
-from victims.data.tag_genome import with_tag_genome
+from victims.data.synthetic import generate, is_synthetic, parse_synthetic
 
 
 def ratings_of(
@@ -49,8 +48,10 @@ def ratings_of(
     InputError
         If nothing is there, the format is not recognised, or a row breaks a rule.
     """
-    ratings = data if isinstance(data, Ratings) else loaders.load(str(data), options)
+    ratings = data if isinstance(data, Ratings) else _loaded(str(data), options)
     if item_tags is not None:
+        from victims.data.tag_genome import with_tag_genome
+
         ratings = with_tag_genome(ratings, item_tags)
     if item_components is not None:
         ratings = with_principal_components(ratings, item_components)
@@ -58,6 +59,14 @@ def ratings_of(
         chosen = generator(seed, Purpose.COMMUNITY).choice(ratings.n_users, community, replace=False)
         ratings = of_users(ratings, chosen)
     return ratings
+
+
+def _loaded(text: str, options: Mapping[str, Any] | None) -> Ratings:
+    if is_synthetic(text) and not options:
+        return generate(parse_synthetic(text))
+    from victims.data.loaders import load  # whose pandas takes a second to import
+
+    return load(text, options)
 
 
 def sample_of(users: np.ndarray, count: int | None, purpose: Purpose, seed: int) -> np.ndarray | None:

@@ -25,7 +25,7 @@ from victims.data.published import DOUBAN, YELP_REVIEWS, douban, yelp
 from victims.data.rating_files import find_file, is_there, path_of
 from victims.data.ratings import Ratings
 from victims.data.source import DataSource, source_of
-from victims.data.synthetic import generate, parse_synthetic
+from victims.data.synthetic import generate, is_synthetic, parse_synthetic
 from victims.data.tables import shown
 from victims.data.wanted import Wanted
 
@@ -53,7 +53,7 @@ def load(text: str, options: Mapping[str, Any] | None = None) -> Ratings:
     InputError
         If nothing is there, the format is not recognised, or a row breaks a rule.
     """
-    if text == "synthetic" or text.startswith("synthetic:"):
+    if is_synthetic(text):
         if options:
             raise InputError(
                 f"{text!r:.80} takes no options of files, got {', '.join(options)}; leave them out"

@@ -60,6 +60,11 @@ class Synthetic:
         )
 
 
+def is_synthetic(text: str) -> bool:
+    """Tell whether ``--data`` asks for synthetic ratings."""
+    return text == "synthetic" or text.startswith("synthetic:")
+
+
 def parse_synthetic(text: str) -> Synthetic:
     """Read ``synthetic`` or ``synthetic:users=500,items=800,seed=3``.
 

@@ -73,7 +73,19 @@ class TestCommands:
 
 class TestHowLong:
     def test_an_estimate_tries_one_cell_of_each_kind_and_stops(self, run, tmp_path):
-        words = ("quality", "--data", SMALL, "--rounds", 1, "--jobs", 1, "--scenario", "existing", "--runs", 3)
+        words = (
+            "quality",
+            "--data",
+            SMALL,
+            "--rounds",
+            1,
+            "--jobs",
+            1,
+            "--scenario",
+            "existing",
+            "--runs",
+            3,
+        )
         code, told, error = run(*words, "--out", tmp_path, "--estimate")
         assert code == 0, error
         assert "for 5 cells one after the other, from 1 that were timed" in told

@@ -48,7 +48,9 @@ def test_it_is_the_mean_of_the_kind_times_the_cells_that_are_left(tmp_path):
     found = estimated(whole, 1)
     assert (found.left, found.timed, found.unknown) == (1, 2, ())
     assert found.seconds == 40.0
-    assert str(found).startswith("estimate: about 40 s for 1 cells one after the other, from 2 that were timed")
+    assert str(found).startswith(
+        "estimate: about 40 s for 1 cells one after the other, from 2 that were timed"
+    )
     assert found.record() == {"left": 1, "estimate": 40.0}
 
 
