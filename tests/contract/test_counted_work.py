@@ -7,11 +7,14 @@ ask a sample.
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+import attacks.trajectory.trajectory_fits
 import victims.transcript.view
 from audit.factories import make_attack
 from victims.data.synthetic import Synthetic, generate
+from victims.protocols.fedmf import FedMF
 from victims.protocols.fedmvmf import FedMVMF
 from victims.recording import record
 from victims.transcript.reader import open_transcript
@@ -50,3 +53,14 @@ def test_passes_over_the_rows(views, monkeypatch, name, scenario):
     monkeypatch.setattr(victims.transcript.view, "gathered", counted)
     make_attack(name).attack(view, 0)
     assert sum(asked) <= BUDGETS[name] * view.messages.n_rows + 1
+
+
+def test_rows_without_noise_are_not_fitted(tmp_path, monkeypatch):
+    """Before: ``trajectory`` fitted every client of two clean rounds, whom the closed form reads at once."""
+    ratings = generate(Synthetic(users=60, items=40, ratings_per_user=12.0, seed=5))
+    record(FedMF(factors=3), ratings, tmp_path / "t", rounds=[0, 1])
+    monkeypatch.setattr(attacks.trajectory.trajectory_fits, "fit", None)
+    found = make_attack("trajectory").attack(open_transcript(tmp_path / "t").view("server"), 0)
+    user, _, item, value, _ = (np.concatenate(part) for part in zip(*found.rows(), strict=True))
+    assert np.array_equal(value, ratings.matrix().toarray()[user, item])
+    assert value.size == ratings.n_ratings
