@@ -33,9 +33,8 @@ from functools import partial
 from typing import Literal
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
-from attacks.base import Progress, Reconstruction, all_abstain, silent
+from attacks.base import Progress, Reconstruction, all_abstain, one_blas_thread, silent
 from attacks.closed_form.fit.contradicted import unless_contradicted
 from attacks.closed_form.lowered import unless_lowered
 from attacks.closed_form.uploads.common_items import ROUNDS, with_common_items
@@ -48,9 +47,6 @@ from attacks.trajectory.told_together import Told, read_together
 from attacks.trajectory.trajectory_model import TrajectoryModel
 from victims.common.validation import above, at_least, one_of, require_fields
 from victims.transcript.view import View
-
-# of BLAS: thousands of small matrices, on which several wait for each other
-ONE_THREAD = threadpool_limits.wrap(limits=1, user_api="blas")
 
 
 @dataclass(frozen=True)
@@ -89,7 +85,7 @@ class Trajectory:
             max_misfit=above(0),
         )
 
-    @ONE_THREAD
+    @one_blas_thread
     def attack(self, view: View, key: int, progress: Progress = silent) -> Reconstruction:
         """Fit the trajectories of all clients of a view, and read their ratings.
 
@@ -133,7 +129,7 @@ class Trajectory:
         found, lowered = read_together(model, fitted)
         return unless_contradicted(found if lowered else unless_lowered(found, view), self.max_misfit)
 
-    @ONE_THREAD
+    @one_blas_thread
     def obstacle(self, view: View) -> str:
         """Why no trajectory can be fitted, or nothing."""
         _, model = self._model(view)
