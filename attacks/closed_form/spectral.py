@@ -104,7 +104,7 @@ class Spectral:
             self.name,
             options,
             view,
-            partial(_scales, self, view.manifest),
+            partial(factor_lengths, self, view.manifest),
             max_misfit=self._largest_misfit(view.manifest),
             no_length=_no_scale(view.manifest),
             progress=progress,
@@ -201,7 +201,7 @@ def _no_scale(manifest: Manifest) -> str:
     return "no length of the client's factor gives an item the same rating in two consecutive rounds"
 
 
-def _scales(
+def factor_lengths(
     attack: Spectral, manifest: Manifest, batch: UserBatch, reduced: list[Reduced]
 ) -> Float[np.ndarray, "rounds users"]:
     """Signed-free length s of every client in every round; 0 where it is not determined."""

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from attacks.base import one_blas_thread
 from attacks.closed_form.common_numbers import untold_offset
 from attacks.closed_form.uploads.common_scale import MOST, common, common_scale
 from attacks.closed_form.uploads.upload_kind import mismatch
@@ -47,6 +48,7 @@ SEVERAL = "several rules give the same rows"
 OF_STEPS = ("order", "batch_size", "local_steps")
 
 
+@one_blas_thread
 def identify(view: View) -> Identification:
     """Find the clients' rule from what they upload.
 

@@ -19,7 +19,7 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from attacks.client_rules import local_passes, local_steps
 from attacks.client_rules.differentiable import Family
@@ -28,6 +28,7 @@ from attacks.client_rules.local_steps import LocalSteps
 from attacks.client_rules.named import OVER_ALL
 from attacks.closed_form.uploads.common_scale import common
 from attacks.closed_form.uploads.readings import Rows, some_of
+from attacks.closed_form.uploads.reduction import leading_direction
 from attacks.inversion.answers import Found
 from attacks.inversion.clients import answer_by_span, choice_of, is_one_pass, known_clients, open_clients
 from attacks.inversion.guess import Guess
@@ -46,6 +47,7 @@ OWN_RATES = (
     "local_steps: most clients' fits share no rate, as where steps of another kind are taken for these"
 )
 ASKED = 6  # clients that passes are fitted to
+LABELLED = 0.1  # of a client's rows, that have the sign of fewer where they are of positives and negatives
 SQUARED = ("squared", "identity")
 LOSSES = {
     "squared": SQUARED,
@@ -247,6 +249,8 @@ def passes_fit(view: View) -> LocalFit | None:
     levels = np.array(view.manifest.rating_levels)
     parts = (in_order(*part) for part in open_clients(view, Found(view), 1))
     groups = sorted((group for part in parts for group in part), key=lambda one: one.rows.item.shape[1])
+    if levels.size == 1 and np.mean(np.concatenate([_of_two_labels(one.rows) for one in groups])) >= MOST:
+        return None  # passes over ratings have no negatives
     for rule in _rules(view, groups):
         guess = chosen_in_order(rule, view.manifest, groups, levels)
         if guess is None:
@@ -260,6 +264,14 @@ def passes_fit(view: View) -> LocalFit | None:
         best = [one for one in tried if one[1].sum() == most]
         return _passes(rule, best, rows, int(most))
     return None
+
+
+def _of_two_labels(rows: Rows) -> Bool[np.ndarray, " clients"]:
+    """Who has rows of both signs, as of positives and negatives."""
+    direction, _ = leading_direction(rows.rows)
+    scalar = np.matmul(rows.rows, direction[:, :, None])[..., 0]
+    fewer = np.minimum((scalar > 0).sum(axis=1), (scalar < 0).sum(axis=1))
+    return np.asarray(fewer >= LABELLED * rows.item.sum(axis=1))
 
 
 def _rules(view: View, groups: list[Ordered]) -> Iterator[LocalPasses]:

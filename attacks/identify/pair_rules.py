@@ -1,9 +1,11 @@
 """Which steps on a pairwise loss (BPR) explain the rows: how many, and which negatives belong to a positive.
 
-Labels are the signs of the rows (``attacks.inversion.pairs``); factor and constants are fitted to a few
-clients, one hypothesis after the other. A client of n rows in one step leaves n + K - 2 equations to two
-unknowns, so that rows of another loss are explained by few of them alone: five rows are asked for. A number
-of steps or pairs that explains as many clients is named beside it.
+Labels are the signs of the rows (``attacks.inversion.pairs``). A pair pulls as much as it pushes, so that a
+client's rows add up to nothing but weight decay, after any number of steps: rows that do not are no pairs,
+and nothing is fitted. Rows of one step are parallel, those of several are not. Of what that leaves, factor
+and constants are fitted to a few small clients, one hypothesis after the other. A client of n rows in one
+step leaves n + K - 2 equations to two unknowns, so that rows of another loss are explained by few of them
+alone: five rows are asked for. A number of steps or pairs that explains as many clients is named beside it.
 """
 
 from __future__ import annotations
@@ -11,17 +13,22 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from attacks.client_rules.paired_labels import OPEN, RATE, PairedLabels
 from attacks.closed_form.uploads.common_scale import common
+from attacks.closed_form.uploads.readings import Rows
+from attacks.closed_form.uploads.reduction import across_direction, unit_vectors
 from attacks.identify.local_rules import FEWEST, MOST, LocalFit
 from attacks.inversion.answers import Found
 from attacks.inversion.guess import Guess
 from attacks.inversion.pairs import Labelled, explained, labelled
+from attacks.inversion.search import allowed_of
 from victims.transcript.view import View
 
 ASKED = 6  # clients that hypotheses are fitted to
+SOON = 2  # of them, that drop a hypothesis which explains none
+LARGEST = 128  # rows of those: fits to all pairs grow with their square
 NEGATIVES = (0, 1)  # of each positive: all, or its own
 WORDS = {0: "all", 1: 1}  # what ``negatives`` says
 
@@ -80,12 +87,26 @@ def pairs_fit(view: View) -> LocalFit | None:
 
 
 def _sample(view: View, negatives: int) -> Labelled | None:
-    """Some clients of the size that has most of them; None where nobody has rows of both labels."""
-    parts = [part for part in labelled(view, PairedLabels(negatives), Found(view), 1) if part.able.any()]
-    if not parts:
+    """Some clients of the least size that has enough, else most; None where rows are of no pairs."""
+    parts, able, balanced = [], 0, 0
+    for part in labelled(view, PairedLabels(negatives), Found(view), 1):
+        pairs = part.able & _balanced(part.rows, decayed=True)
+        able, balanced = able + int(part.able.sum()), balanced + int(pairs.sum())
+        if pairs.any() and part.rows.item.shape[1] <= LARGEST:
+            parts.append(part.only(np.flatnonzero(pairs)[:ASKED]))
+    if not parts or balanced < max(FEWEST, MOST * able):
         return None
-    part = max(parts, key=lambda one: int(one.able.sum()))
-    return part.only(np.flatnonzero(part.able)[:ASKED])
+    return max(parts, key=lambda one: len(one.users))
+
+
+def _balanced(rows: Rows, *, decayed: bool) -> Bool[np.ndarray, " clients"]:
+    """Whose rows add up to nothing, or to a multiple of what their items' factors do, up to their digits."""
+    left = rows.rows.sum(axis=1)
+    if decayed:
+        along, _ = unit_vectors((rows.factors * rows.item[..., None]).sum(axis=1))
+        left = left - (left * along).sum(axis=1, keepdims=True) * along
+    size = np.linalg.norm(rows.rows, axis=(1, 2)) * np.sqrt(rows.item.sum(axis=1))
+    return np.asarray(np.linalg.norm(left, axis=1) <= allowed_of(rows) * size)
 
 
 def _best(samples: dict[int, Labelled], view: View) -> list[_Tried]:
@@ -95,6 +116,8 @@ def _best(samples: dict[int, Labelled], view: View) -> list[_Tried]:
         for negatives, few in samples.items():
             values = PairedLabels(negatives).families(view.manifest)[number].values
             for at, value in enumerate(values):
+                if not _may_be(few.rows, number, value):
+                    continue
                 one = _tried(view, few, negatives, number, value)
                 if not one.enough:
                     continue
@@ -105,10 +128,23 @@ def _best(samples: dict[int, Labelled], view: View) -> list[_Tried]:
     return []
 
 
+def _may_be(rows: Rows, number: int, steps: float) -> bool:
+    """Whether sums and directions of rows allow so many steps, with or without weight decay."""
+    decays = np.mean(_balanced(rows, decayed=False)) < MOST
+    if decays != (OPEN[number][1] != ()):
+        return False
+    one_step = np.mean(across_direction(rows.rows)[1] <= allowed_of(rows)) >= MOST
+    return bool(decays or one_step == (steps == 1))
+
+
 def _tried(view: View, few: Labelled, negatives: int, number: int, value: float) -> _Tried:
     """One hypothesis."""
     rule = PairedLabels(negatives)
-    fit = explained(rule, Guess(rule.families(view.manifest)[number], value), few)
+    guess = Guess(rule.families(view.manifest)[number], value)
+    soon = few.only(np.arange(min(SOON, len(few.users))))
+    if len(few.users) > SOON and not explained(rule, guess, soon).good.any():
+        return _Tried(negatives, int(value), 0, len(few.users), np.zeros(0), np.zeros(0))
+    fit = explained(rule, guess, few)
     rate = np.exp(fit.constants[fit.good, RATE])
     count, looked_at = int(fit.good.sum()), len(fit.good)
     pairs = _pairs(few, negatives)[fit.good].astype(float)

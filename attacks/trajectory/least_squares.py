@@ -19,6 +19,7 @@ from attacks.trajectory.normal_equations import (
     Problem,
     Unknowns,
     axes_of,
+    cost_of,
     factor_path,
     taken,
 )
@@ -88,6 +89,12 @@ def fit(
     theta = jnp.concatenate([start, value], axis=1)
     theta, at = _minimise(Unknowns(False, repeated), problem, theta, steps, enough)
     return _described(problem, theta, at)
+
+
+@jax.jit
+def costs(problem: Problem, start: Float[Array, "users K"], value: Float[Array, "users n"]) -> Array:
+    """Half the weighted squares that starts and s leave, of noise that does not repeat."""
+    return jax.vmap(cost_of, in_axes=(axes_of(problem), 0, 0))(problem, start, value)
 
 
 def fit_start(

@@ -156,14 +156,36 @@ def factor_path(one: Problem, start: Array, value: Array, by_value: bool) -> tup
             onward = jax.lax.dynamic_update_slice(onward, jnp.eye(k), (0, (number + 1) * k))
         return (moved(p, target) + extra, onward), (p, s)
 
+    weighted, gram, target = _sums(one, value)
+    parts = (jnp.arange(rounds), weighted, gram, target, one.step.shrink, one.step.pull, added)
+    _, (path, derivatives) = jax.lax.scan(go, (start[:k], sensitivity), parts)
+    return path, derivatives
+
+
+def _sums(one: Problem, value: Array) -> tuple[Array, Array, Array]:
+    """What one client steps with in each round: w_j t_j, and the sums of ``gram_of`` and ``target_of``."""
     used = one.factors if one.broadcast is None else one.broadcast
     after = jnp.concatenate([used[1:], used[-1:]])
     seen = jnp.where(one.step.after, after, used)
     weighted = one.row_weight[:, None] * seen
-    sums = gram_of(weighted, seen), target_of(weighted, value)
-    parts = (jnp.arange(rounds), weighted, *sums, one.step.shrink, one.step.pull, added)
-    _, (path, derivatives) = jax.lax.scan(go, (start[:k], sensitivity), parts)
-    return path, derivatives
+    return weighted, gram_of(weighted, seen), target_of(weighted, value)
+
+
+def cost_of(one: Problem, start: Array, value: Array) -> Array:
+    """Half the weighted squares that a start and s leave of one client's rows without repeated noise."""
+
+    def go(p: Array, round_: tuple[Array, ...]) -> tuple[Array, Array]:
+        return move(one.step, p, *round_), p
+
+    _, gram, target = _sums(one, value)
+    _, path = jax.lax.scan(go, start, (gram, target, one.step.shrink, one.step.pull))
+    return 0.5 * jnp.sum(unexplained(one, path, value)[1] ** 2)
+
+
+def unexplained(one: Problem, path: Float[Array, "T K"], value: Float[Array, " n"]) -> tuple[Array, Array]:
+    """One client's s - p . t by round (T, n), and what that leaves of its rows (T, n, K), weighted."""
+    error = value - jnp.einsum("tk,tnk->tn", path, one.factors)
+    return error, one.weight * (one.rows - one.row_weight[:, None] * error[:, :, None] * path[:, None, :])
 
 
 def normal_equations(kind: Unknowns, one: Problem, theta: Array) -> NormalEquations:
@@ -191,8 +213,7 @@ def normal_equations(kind: Unknowns, one: Problem, theta: Array) -> NormalEquati
     value = one.mean if kind.start_only else theta[size:]
     path, derivatives = factor_path(one, theta[:size], value, not kind.start_only)
     factors = one.factors
-    error = value - jnp.einsum("tk,tnk->tn", path, factors)
-    left = one.weight * (one.rows - one.row_weight[:, None] * error[:, :, None] * path[:, None, :])
+    error, left = unexplained(one, path, value)
     square = (one.weight * one.row_weight[:, None]) ** 2
     along = jnp.einsum("tnk,tk->tn", square, path**2)
     mixed = jnp.einsum("tnl,tnm->tlm", error[..., None] * square * path[:, None], factors)

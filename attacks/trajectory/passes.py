@@ -16,6 +16,7 @@ from attacks.client_rules.client_update import step_of
 from attacks.trajectory.exact_weights import taken_apart
 from attacks.trajectory.factor_trajectories import Packed, batches, pack
 from attacks.trajectory.order_spread import order_spread
+from attacks.trajectory.rank_one_start import from_rank_one
 from attacks.trajectory.stretched_ratings import Separated, on_grid, unstretch
 from attacks.trajectory.trajectory_fits import fit_exact, fit_fresh, flat_prior
 from attacks.trajectory.trajectory_model import Fitted, Prior, TrajectoryModel
@@ -54,14 +55,15 @@ def fit_clients(
         rng = generator(key, Purpose.TRAJECTORY_STARTS)
         done = number * view.users.size
         for position, members in enumerate(batches(view, model.rounds.size, loose=model.loose)):
-            packed = pack(view, view.batch(members), model.rounds)
+            batch = view.batch(members)
+            packed = pack(view, batch, model.rounds)
             if model.fresh:
                 prior = priors[position] if priors else flat_prior(model, packed)
                 warm = earlier[position] if earlier else None
                 unsure = _step_deviation(model, packed, warm, key) if model.loose and warm else None
                 fits.append(fit_fresh(model, packed, prior, warm, rng, unsure))
             else:
-                fits.append(fit_exact(model, packed, rng))
+                fits.append(fit_exact(model, packed, from_rank_one(model, batch, packed), rng))
             done += packed.users.size
             progress(done, passes * view.users.size)
     return fits

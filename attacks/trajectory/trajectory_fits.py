@@ -1,8 +1,8 @@
 """Fits of a batch of clients' factor trajectories, by what the noise allows.
 
-``fit_exact`` serves noise that is none or repeats: the closed form of ``attacks.trajectory.differencing``,
-then random starts until the rows are explained. ``fit_fresh`` serves fresh noise of known scale: maximum a
-posteriori.
+``fit_exact`` serves noise that is none or repeats: the closed forms of ``attacks.trajectory.differencing``
+and ``attacks.trajectory.rank_one_start``, then random starts until the rows are explained. ``fit_fresh``
+serves fresh noise of known scale: maximum a posteriori.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from attacks.client_rules.client_update import step_of
 from attacks.closed_form.fit.decoding import distance_to_levels
 from attacks.closed_form.fit.goodness_of_fit import step_of as step_of_grid
 from attacks.trajectory.differencing import DifferencingEstimate, from_differences
 from attacks.trajectory.factor_trajectories import Packed
-from attacks.trajectory.least_squares import Fit, fit
+from attacks.trajectory.least_squares import Fit, costs, fit
 from attacks.trajectory.normal_equations import Problem
+from attacks.trajectory.rank_one_start import RankOneStart
 from attacks.trajectory.trajectory_model import Fitted, Prior, TrajectoryModel
 from victims.transcript.view import ITEM
 
@@ -31,13 +32,17 @@ HORIZONS = (2, 5)  # rounds that the first fits of a start look at
 ENOUGH = 0.1  # nats by which a step must still improve a posterior
 
 
-def fit_exact(model: TrajectoryModel, packed: Packed, rng: np.random.Generator) -> Fitted:
-    """Fit a batch whose noise is none or repeats: the closed form where it is clear, else random starts.
+def fit_exact(
+    model: TrajectoryModel, packed: Packed, closed: RankOneStart, rng: np.random.Generator
+) -> Fitted:
+    """Fit a batch whose noise is none or repeats: a closed form where it is clear, else random starts.
 
     Parameters
     ----------
     model : TrajectoryModel
     packed : Packed
+    closed : RankOneStart
+        Of these clients.
     rng : Generator
         Of the starts.
 
@@ -60,16 +65,17 @@ def fit_exact(model: TrajectoryModel, packed: Packed, rng: np.random.Generator) 
     out.value[clear], out.start[clear] = guess.value[clear], guess.start[clear]
     out.residual[clear], out.n_starts[clear] = guess.misfit[clear], 1
     out.by_grid[clear] = guess.on_grid[clear]
+    _explained_by(closed, out, model, packed, weight, counted)
     for attempt in range(model.n_starts if model.known_step else 0):
         open_ = np.flatnonzero((out.residual > EXACT) & packed.same_list)
         if open_.size == 0:
             break
         start, value = _random_start(model, packed, rng)
         if attempt == 0:
-            usable = np.isfinite(guess.misfit)[:, None]
-            start, value = np.where(usable, guess.start, start), np.where(usable, guess.value, value)
-        # as many clients as a power of two, so that few shapes are compiled
-        chosen = np.resize(open_, 1 << int(open_.size - 1).bit_length())
+            for usable, one in ((closed.there, closed), (np.isfinite(guess.misfit), guess)):
+                start = np.where(usable[:, None], one.start, start)
+                value = np.where(usable[:, None], one.value, value)
+        chosen = _padded(open_)
         problem = _problem(model, packed, weight, Prior(nothing, nothing), 0.0, chosen)
         found = fit(
             problem,
@@ -88,6 +94,32 @@ def fit_exact(model: TrajectoryModel, packed: Packed, rng: np.random.Generator) 
     learned = _learned(out, declared) if model.known_scale else None
     out.value[packed.valid & (packed.kind == ITEM)] += model.lowered
     return replace(out, learned=learned)
+
+
+def _explained_by(
+    closed: RankOneStart,
+    out: Fitted,
+    model: TrajectoryModel,
+    packed: Packed,
+    weight: Float[np.ndarray, "users T n K"],
+    counted: Int[np.ndarray, " users"],
+) -> None:
+    """Take a closed form for the fit of the clients whose rows follow from it by the declared step."""
+    here = np.flatnonzero(closed.there & (out.residual > EXACT))
+    if here.size == 0:
+        return
+    chosen, nothing = _padded(here), np.zeros(packed.valid.shape)
+    problem = _problem(model, packed, weight, Prior(nothing, nothing), 0.0, chosen)
+    cost = np.asarray(costs(problem, closed.start[chosen], closed.value[chosen]))[: here.size]
+    left = np.sqrt(2 * cost / np.maximum(counted[here], 1))
+    here, left = here[left <= EXACT], left[left <= EXACT]
+    out.value[here], out.start[here] = closed.value[here], closed.start[here]
+    out.residual[here], out.n_starts[here], out.by_grid[here] = left, 1, False
+
+
+def _padded(members: Int[np.ndarray, " some"]) -> Int[np.ndarray, " more"]:
+    """As many clients as a power of two, so that few shapes are compiled."""
+    return np.resize(members, 1 << int(members.size - 1).bit_length())
 
 
 def _learned(out: Fitted, declared: DifferencingEstimate) -> Float[np.ndarray, "users n"]:
@@ -156,7 +188,7 @@ def fit_fresh(
     assert packed.deviation is not None
     users = packed.users.size
     weight = packed.valid[:, None, :, None] / packed.deviation
-    chosen = np.resize(np.arange(users), 1 << int(users - 1).bit_length())
+    chosen = _padded(np.arange(users))
     rounds = packed.rows.shape[1]
 
     def improved(start: np.ndarray, value: np.ndarray, horizon: int) -> Fit:

@@ -159,7 +159,7 @@ def grouped(rows: np.ndarray, factors: np.ndarray, valid: np.ndarray, precision:
     """
     unit, length = unit_vectors(rows)
     there = valid & (length > 0)
-    cosine = np.einsum("uik,ujk->uij", unit, unit)
+    cosine = np.matmul(unit, unit.swapaxes(1, 2))
     # 1 - cos^2 is good to a few last digits of 1
     limit = np.maximum((PARALLEL * precision) ** 2, 32 * np.finfo(float).eps)
     same = (1 - cosine**2 < limit) & there[:, :, None] & there[:, None, :]
@@ -169,7 +169,7 @@ def grouped(rows: np.ndarray, factors: np.ndarray, valid: np.ndarray, precision:
     leader = np.take_along_axis(unit, np.maximum(label, 0)[..., None], axis=1) * there[..., None]
     scalar = np.einsum("unk,unk->un", rows, leader)
     member = (label[:, None, :] == number[:, None]) & there[:, None, :]
-    pull = np.einsum("uij,uj,ujk->uik", member, scalar, factors) * head[..., None]
+    pull = np.matmul(member * scalar[:, None], factors) * head[..., None]
     return Batches(label, head, unit * head[..., None], scalar, pull)
 
 
@@ -180,8 +180,9 @@ def _successors(batches: Batches, precision: float, clearly: float) -> np.ndarra
         batches.pull
         - np.einsum("unk,unk->un", batches.pull, batches.direction)[..., None] * batches.direction
     )
-    first = np.einsum("uik,ujk->uij", batches.direction, batches.direction)
-    second = np.einsum("uik,ujk->uij", across, batches.direction)
+    first, second = (
+        np.matmul(part, batches.direction.swapaxes(1, 2)) for part in (batches.direction, across)
+    )
     off = 1 - first**2 - second**2
     off[~(batches.head[:, :, None] & batches.head[:, None, :])] = np.inf
     off[:, np.arange(n), np.arange(n)] = np.inf
