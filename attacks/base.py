@@ -9,16 +9,11 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Int, Shaped
-from threadpoolctl import threadpool_limits
 
 from victims.common.errors import InputError
 from victims.transcript.view import View
 
 Progress = Callable[[int, int], None]
-
-#: Decorator of what does linear algebra on thousands of small matrices: threads of BLAS would wait for each
-#: other, and take many times as long.
-one_blas_thread = threadpool_limits.wrap(limits=1, user_api="blas")
 
 
 def silent(done: int, total: int) -> None:

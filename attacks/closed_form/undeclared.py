@@ -71,7 +71,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool
 
-from attacks.base import Progress, Reconstruction, Scope, all_abstain, joined, one_blas_thread, silent
+from attacks.base import Progress, Reconstruction, Scope, all_abstain, joined, silent
 from attacks.closed_form.adaptive.adaptive_gradients import gradient_views, of_everybody, tells_by_digits
 from attacks.closed_form.adaptive.adaptive_recording import ONE_STEP, read_adaptive
 from attacks.closed_form.biases.bias_column import bias_column, with_ones, without_column
@@ -127,7 +127,6 @@ class Undeclared:
     def __post_init__(self) -> None:
         require_fields(self, "undeclared", max_misfit=above(0))
 
-    @one_blas_thread
     def attack(self, view: View, key: int, progress: Progress = silent) -> Reconstruction:
         """Read all clients of a view, each in the round that fits the grid best.
 

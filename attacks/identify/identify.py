@@ -22,8 +22,8 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
-from attacks.base import one_blas_thread
 from attacks.closed_form.common_numbers import untold_offset
 from attacks.closed_form.uploads.common_scale import MOST, common, common_scale
 from attacks.closed_form.uploads.upload_kind import mismatch
@@ -48,7 +48,7 @@ SEVERAL = "several rules give the same rows"
 OF_STEPS = ("order", "batch_size", "local_steps")
 
 
-@one_blas_thread
+@threadpool_limits.wrap(limits=1, user_api="blas")  # as where attacks are run (audit.experiments.answers)
 def identify(view: View) -> Identification:
     """Find the clients' rule from what they upload.
 

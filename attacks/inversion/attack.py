@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from attacks.base import Progress, Reconstruction, all_abstain, one_blas_thread, silent
+from attacks.base import Progress, Reconstruction, all_abstain, silent
 from attacks.client_rules.adaptive_rule import ADAPTIVE, AdaptiveSteps
 from attacks.client_rules.biased_steps import BiasedSteps
 from attacks.client_rules.differentiable import ClientRule
@@ -126,7 +126,6 @@ class Inversion:
             return (passes_named(self.rule, manifest),)
         return (rule_named(self.rule) if isinstance(self.rule, str) else self.rule,)
 
-    @one_blas_thread
     def attack(self, view: View, key: int, progress: Progress = silent) -> Reconstruction:
         """Fit the clients of a view one round at a time, and those that are left several rounds together.
 

@@ -34,7 +34,7 @@ from typing import Literal
 
 import numpy as np
 
-from attacks.base import Progress, Reconstruction, all_abstain, one_blas_thread, silent
+from attacks.base import Progress, Reconstruction, all_abstain, silent
 from attacks.closed_form.fit.contradicted import unless_contradicted
 from attacks.closed_form.lowered import unless_lowered
 from attacks.closed_form.uploads.common_items import ROUNDS, with_common_items
@@ -85,7 +85,6 @@ class Trajectory:
             max_misfit=above(0),
         )
 
-    @one_blas_thread
     def attack(self, view: View, key: int, progress: Progress = silent) -> Reconstruction:
         """Fit the trajectories of all clients of a view, and read their ratings.
 
@@ -129,7 +128,6 @@ class Trajectory:
         found, lowered = read_together(model, fitted)
         return unless_contradicted(found if lowered else unless_lowered(found, view), self.max_misfit)
 
-    @one_blas_thread
     def obstacle(self, view: View) -> str:
         """Why no trajectory can be fitted, or nothing."""
         _, model = self._model(view)
