@@ -109,6 +109,7 @@ class TestNames:
 class TestElsewhere:
     """Where Python has no modules of Unix alone, as on Windows: our code finds none, whoever else does."""
 
+    @pytest.mark.thorough
     def test_every_module_and_an_audit(self, tmp_path):
         script = tmp_path / "elsewhere.py"
         script.write_text(ELSEWHERE)
@@ -139,6 +140,7 @@ class TestHidden:
         assert done.stderr.startswith(f"factorleak: error: {package / '__init__.py'} hides")
         assert done.stderr.count("\n") == 1
 
+    @pytest.mark.thorough
     def test_the_remedy_works(self, tmp_path):
         (tmp_path / "audit.py").write_text("")
         script = tmp_path / "use.py"

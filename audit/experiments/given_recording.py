@@ -147,7 +147,7 @@ def run(
     OutputError
         If something cannot be written.
     """
-    for name in given.attacks:
+    for name in given.attacks if given.exhaustive else given.attack_options:  # of all few are imported
         make_attack(name, given.attack_options.get(name))
     refuse_idle_options(given.attack_options, given.attacks)
     check_adversary(given.adversary)

@@ -25,7 +25,7 @@ OPENED = {"quick": 2, "compiled": 1}  # cases of each scenario that are not refu
 SAMPLES = [
     pytest.param(
         scenario, kind, most, id=f"{'/'.join(scenario)}-{kind}",
-        marks=[pytest.mark.thorough] if kind == "quick" else [],
+        marks=[] if (scenario, kind) == (SCENARIOS[3], "compiled") else [pytest.mark.thorough],
     )
     for scenario in SCENARIOS
     for kind, most in OPENED.items()

@@ -37,6 +37,7 @@ def near(rows: list[dict[str, Any]], noted: Mapping[str, Any]) -> Iterator[dict[
     return ({key: row.get(key) for key in noted} for row in rows if agrees(row, words))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("golden", GOLDEN)
 def test_golden_rows_are_as_they_were(golden, run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

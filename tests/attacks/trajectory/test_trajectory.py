@@ -266,6 +266,7 @@ class TestFreshNoise:
         assert (after.deviation[0] >= before.deviation[0]).all()
         assert after.deviation[0].max() > before.deviation[0].max()
 
+    @pytest.mark.thorough
     def test_the_start_alone(self, community, recorded):
         """``fit_start`` ends where ``fit`` does with ratings that a sharp prior fixes."""
         view = recorded("objective-noise:noise=fresh,epsilon=40").view("server")

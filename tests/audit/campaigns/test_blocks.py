@@ -89,6 +89,7 @@ def test_a_block_is_what_its_command_measures(run, tmp_path, name):
     assert all(row["metric"].endswith("/strongest") for row in whole[len(rows) :])
 
 
+@pytest.mark.thorough
 def test_blocks_beside_victims(run, tmp_path):
     """One run, one page, counted by question; the second run computes nothing."""
     text = (

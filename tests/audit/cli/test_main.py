@@ -22,6 +22,7 @@ SMALL = "synthetic:users=25,items=30,ratings_per_user=8"
 
 
 class TestAudit:
+    @pytest.mark.thorough
     def test_switches_of_one_update(self, run, tmp_path):
         """The default update has none of them; what counts is the scenario that was asked for."""
         words = ["--data", SMALL, "--update", "sgd", "--weighting", "observed-only", "--rounds", 0]
@@ -53,6 +54,7 @@ class TestAudit:
         assert run(*words)[0] == 0
         assert {path: path.stat().st_mtime_ns for path in (out / "cells").iterdir()} == written
 
+    @pytest.mark.thorough
     def test_a_defense_fills_its_column_and_the_ceiling(self, run, tmp_path):
         out = tmp_path / "RESULTS"
         run("audit", "--out", out, "--update", "semi-als", "--weighting", "observed-only", "--attack",

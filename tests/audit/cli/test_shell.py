@@ -95,6 +95,7 @@ class TestDisk:
         assert len(error) < 320
         assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
+    @pytest.mark.thorough
     @pytest.mark.parametrize(
         "command",
         ["record", *(pytest.param(name, marks=pytest.mark.thorough) for name in ("audit", "sweep"))],

@@ -78,6 +78,7 @@ def test_rows_without_a_sender_are_the_reason_everywhere(anonymous, adversary):
     assert found["guess-majority"] == found["undeclared"]
 
 
+@pytest.mark.thorough
 def test_own_rows_beside_rows_without_a_sender(program):
     def send(recorder, client, rows, rated):
         recorder.upload(0, None, rows, rated, to=(client + 1) % N_CLIENTS)
@@ -89,6 +90,7 @@ def test_own_rows_beside_rows_without_a_sender(program):
     assert told["undeclared"] in found["undeclared"]
 
 
+@pytest.mark.thorough
 def test_sums_that_no_broadcast_tells_are_told_before(anonymous, program):
     """Before: the check said that ``aggregate`` applies, the audit that "the server's step of unknown" is not
     known."""
@@ -290,6 +292,7 @@ def test_open_lists_are_said_with_and_without_truth(run, program, tmp_path):
     assert "rated_set_auc 1.000" in with_truth
 
 
+@pytest.mark.thorough
 def test_where_ratings_are_not_read_that_is_said(run, program, tmp_path):
     """Before: "reads, with rated-set, ... LEAK" and nothing of ratings; the bar named another reason."""
 

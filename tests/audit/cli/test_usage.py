@@ -173,6 +173,7 @@ class TestRepeatedOptions:
         assert {row["attack"] for row in rows} == {"guess-majority", "guess-uniform"}
         assert {row["defense"] for row in rows} == {"laplace:scale=0", "laplace:scale=2"}
 
+    @pytest.mark.thorough
     @pytest.mark.parametrize(
         "words", [["--defense", "none", "--defense", "laplace:b=2"], ["--defenses", "none", "laplace:b=2"]]
     )

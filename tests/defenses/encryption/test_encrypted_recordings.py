@@ -346,6 +346,7 @@ def test_exponents_tell_rated_from_unrated(ratings, tmp_path):
         assert values["rated_set_f1"] == 1.0
 
 
+@pytest.mark.thorough
 def test_the_command_line_records_attacks_and_scores(tmp_path):
     """A round of few clients: sums by the server's view, everything with the key, and no key no answer."""
     base = ["--data", "synthetic:users=60,items=80,seed=1", "--community", "4"]

@@ -219,6 +219,7 @@ def test_minibatches_of_all_ratings_are_a_batch(ratings):
         runs = [run.trained(number) for run in runs]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("victim", [FEDMF, MF, SGD, replace(MF, order="per-rating")], ids=str)
 def test_some_take_part_and_some_are_lost(ratings, victim):
     partial = replace(victim, participation=0.5, dropout=0.2)

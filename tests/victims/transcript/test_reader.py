@@ -234,6 +234,7 @@ class TestBroken:
             with pytest.raises(InputError, match="not a readable"):
                 open_transcript(path)
 
+    @pytest.mark.thorough
     @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(data=st.data())
     def test_flipped_bytes_never_crash(self, tmp_path_factory, data):

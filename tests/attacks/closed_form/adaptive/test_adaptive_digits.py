@@ -92,6 +92,7 @@ def test_ratings_of_one_step_are_read(tmp_path, client, least):
     assert told.sum() >= least * (truth > 0).sum()
 
 
+@pytest.mark.thorough
 def test_who_has_too_few_rows_is_left_open(tmp_path):
     """Among those who are read; two rows are no table that judges itself."""
     rng, client = np.random.default_rng(4), AdaptiveClient(steps=1)
