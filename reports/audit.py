@@ -36,7 +36,14 @@ SHOWN = (
     ANSWERED,
 )
 HEADLINE = "rating_accuracy"  # of a row that stands for an attack that reads no rating
-OTHERS = ("rated_set_auc", "attribute_group_accuracy")
+NAMES = {  # of what leaks, in a line
+    "rated_rating_accuracy": "ratings",
+    CLAIMED: "ratings of clients without a name",
+    **dict(zip(RELATIVE, ("differences of ratings", "sizes of differences of ratings"), strict=True)),
+    "attribute_group_accuracy": "attributes",
+    "rated_set_f1": "rated items (F1)",
+}
+LISTED = {"rated_set_auc", "rated_set_f1", "tpr_at_fpr_0.1pct"}
 IDLE = {  # status of an attack that did not run -> what is said of those that have it
     "not needed": "Not needed, {}",
     "not applicable": "Not applicable, {}",
@@ -137,16 +144,24 @@ def finding(rows: Sequence[Row]) -> str:
         Empty where it shows no leak.
     """
     leaks = {row["metric"]: row for row in rows if verdict_of(row) == LEAK}
-    if not leaks:
-        return ""
-    row = next(iter(leaks.values()))
-    who = f"{_scenario(row)}, {row['attack']}"
+    if leaks.keys() - LISTED and next(iter(leaks.values()))["weighting"] == "observed-only":
+        leaks = {metric: row for metric, row in leaks.items() if metric not in LISTED}  # in the open
     if answered := leaks.get(ANSWERED):
-        value, guess = (f"{100 * answered[name]:.1f} %" for name in ("value", "baseline"))
-        return f"{who}: an answer for {value} of {_counted(answered)} (on shuffled uploads {guess}): {LEAK}"
-    claims = filter(None, (_claim(leaks.get(name)) for name in (*OF_RATINGS, *OTHERS)))
-    said = ", ".join(claims)
-    return f"{who}: {said} ({_clients(row)})" if said else ""
+        value, guess = _percent(answered["value"]), _percent(answered["baseline"])
+        who = f"{_scenario(answered)}, {answered['attack']}"
+        return f"{who}: {LEAK}, an answer for {value} of {_counted(answered)} (on shuffled uploads {guess})"
+    claims = {name: leaks[metric] for metric, name in NAMES.items() if metric in leaks}
+    if not claims:
+        return ""
+    row = next(iter(claims.values()))
+    said = ", ".join(
+        f"{name} {_percent(row['value'])} (guess {_percent(row['baseline'])})" for name, row in claims.items()
+    )
+    return f"{_scenario(row)}, {row['attack']}: {LEAK} of {said}; {_clients(row)}"
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.1f} %"
 
 
 def _idle(rows: Sequence[Row]) -> dict[tuple[str, ...], Row]:
