@@ -184,11 +184,14 @@ def truth_columns(
     user, kind, index, value
         (n_rows,) each.
     """
-    mine = np.isin(ratings.users, users)
-    n_attributes = ratings.n_attributes
-    user = np.concatenate([ratings.users[mine], np.repeat(users, n_attributes)])
-    kind = np.repeat([ITEM, ATTRIBUTE], [mine.sum(), users.size * n_attributes])
-    index = np.concatenate([ratings.items[mine], np.tile(np.arange(n_attributes), users.size)])
+    kept = np.isin(np.arange(ratings.n_users), users)
+    mine, n_attributes = np.repeat(kept, np.diff(ratings.indptr)), ratings.n_attributes
+    # as narrow as in the file: of millions of ratings wider copies are most of what a recording takes
+    user = np.concatenate([ratings.users[mine], np.repeat(users.astype(np.int32), n_attributes)])
+    kind = np.repeat(np.array([ITEM, ATTRIBUTE], np.int8), [mine.sum(), users.size * n_attributes])
+    index = np.concatenate(
+        [ratings.items[mine], np.tile(np.arange(n_attributes, dtype=np.int32), users.size)]
+    )
     value = np.concatenate([ratings.values[mine], ratings.attributes[users].ravel()])
     return user, kind, index, value
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -71,6 +71,12 @@ class Uploads:
     def shared(self) -> bool:
         """All clients of the batch sent the same list, computed at the same factors."""
         return self.position.shape[0] == 1 and self.reference is None
+
+    def rows(self, every: slice) -> Uploads:
+        """Some rows of each client."""
+        names = ("kind", "index", "position", "valid", "gradients", "reference", "sequence")
+        columns = {name: getattr(self, name) for name in names}
+        return replace(self, **{name: one[:, every] for name, one in columns.items() if one is not None})
 
     def same_list(self, other: Uploads) -> Bool[np.ndarray, " users"]:
         """Which clients sent the same items and attributes in two rounds of one batch."""

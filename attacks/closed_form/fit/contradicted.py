@@ -214,13 +214,16 @@ def unless_all_alike(found: Reconstruction, levels: Float[np.ndarray, " levels"]
     -------
     Reconstruction
     """
-    told, clients = [], 0
+    if levels.size == 1:
+        return found
+    named, clients, answers = set[float](), 0, 0
     for block in found.blocks:
         here = (block.kind == ITEM) & np.isfinite(block.value) & (block.value != 0)
-        told.append(nearest_level(block.value[here], levels))
-        clients += int(here.any(axis=1).sum())
-    near = np.concatenate([*told, np.zeros(0)])
-    if levels.size == 1 or clients < ALIKE_CLIENTS or near.size < ALIKE or np.ptp(near) > 0:
+        named.update(np.unique(nearest_level(block.value[here], levels)).tolist())
+        if len(named) > 1:
+            return found
+        clients, answers = clients + int(here.any(axis=1).sum()), answers + int(here.sum())
+    if clients < ALIKE_CLIENTS or answers < ALIKE:
         return found
     return silent_about(found, ~np.isin(found.users, list(found.abstained)), ALL_ALIKE)
 

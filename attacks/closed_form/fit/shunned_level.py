@@ -83,15 +83,26 @@ def unless_shunned(
     levels = np.array(view.manifest.rating_levels)
     found = unless_all_alike(found, levels)
     answered = ~np.isin(found.users, list(found.abstained))
-    either = [user for block in found.blocks for user in block.users[may_be_lowered(block.value, levels)]]
-    both = answered & np.isin(found.users, either)
-    if answered.any() and both[answered].all():
+    if answered.any() and _all_may_be_lowered(found, answered, levels):
         sure = min((np.nanmean(own) for own in _probabilities(found)), default=1.0) >= CERTAIN
         if sure:
             found = replace(found, scope=Scope.DIFFERENCES)
             return silent_about(found, _stretched(found, levels), OPEN_SCALE) if unscaled else found
         return silent_about(found, answered, OPEN_OFFSET)  # noise may have left no difference, either
     return found if doubted is None else silent_about(found, answered & doubted, OPEN_OFFSET)
+
+
+def _all_may_be_lowered(
+    found: Reconstruction, answered: Bool[np.ndarray, " users"], levels: Float[np.ndarray, " levels"]
+) -> bool:
+    """Whether nobody who is answered has a rating that tells; who has ends the search."""
+    open_ = np.zeros(found.users.size, bool)
+    for block in found.blocks:
+        at = np.searchsorted(found.users, block.users)
+        open_[at] = may_be_lowered(block.value, levels)
+        if (answered[at] & ~open_[at]).any():
+            return False
+    return bool(open_[answered].all())
 
 
 def _stretched(found: Reconstruction, levels: Float[np.ndarray, " levels"]) -> Bool[np.ndarray, " users"]:

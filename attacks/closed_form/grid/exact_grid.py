@@ -10,16 +10,17 @@ all of them have to be on the grid there, and to round to the same.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
 from attacks.closed_form.fit.decoding import looks_unrated, nearest_level
 from attacks.closed_form.fit.goodness_of_fit import FIT_ROWS, OFF_GRID, step_of
 from attacks.closed_form.grid.rating_grid import LOST, RowNumbers, row_numbers
 from attacks.closed_form.grid.readout import Readout
-from attacks.closed_form.uploads.reduction import Reduced
+from attacks.closed_form.uploads.reduction import Reduced, freed
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import Uploads, UserBatch
 
@@ -73,15 +74,18 @@ def labels_at(
     exact = told & (most < BARELY * step) & (manifest.factors > 1)
     s = np.where(told, length, 1.0)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        label, unrated, away = _rounded(manifest, rows, s)
-        for _ in range(MOVES):
+        label, unrated, away = again, *_ = _rounded(manifest, rows, s)
+        off = exact.copy()
+        for _ in range(MOVES + 1):
+            largest = np.abs(np.where(rows.valid, away, 0)).max(axis=1, initial=0)
+            off &= ~(((again == label) | ~rows.valid).all(axis=1) & (largest <= most))
+            if not off.any():
+                break
             slope = np.where(unrated, _alpha(manifest), 1.0) * rows.along - rows.scalar / s[:, None] ** 2
             square = (slope**2 * rows.valid).sum(axis=1)
             s = s - (slope * away * rows.valid).sum(axis=1) / np.where(square > 0, square, np.inf)
             again, unrated, away = _rounded(manifest, rows, s)
-        largest = np.abs(np.where(rows.valid, away, 0)).max(axis=1, initial=0)
-        same: Bool[np.ndarray, " users"] = ((again == label) | ~rows.valid).all(axis=1)
-    return Labels(label, exact, exact & ~(same & (largest <= most)))
+    return Labels(label, exact, off)
 
 
 def unless_off(
@@ -115,17 +119,15 @@ def unless_off(
         uploads, part = batch.rounds[number], reduced[number]
         signed = (part.direction * np.nan_to_num(readout.factor)).sum(axis=1)  # the length, with its sign
         every = slice(None, None, max(1, -(-part.scalar.shape[1] // FIT_ROWS)))
-        some = RowNumbers(*(column[:, every] for column in row_numbers(uploads, part)))
-        across = _across(manifest, uploads, part, every)
-        allowed[here & labels_at(manifest, some, across, np.where(here, signed, 0)).off] = 0
+        uploads, part = uploads.rows(every), replace(part, scalar=part.scalar[:, every])
+        across, numbers = _across(manifest, uploads, part), row_numbers(uploads, part)
+        allowed[here & labels_at(manifest, numbers, across, np.where(here, signed, 0)).off] = 0
     return allowed
 
 
-def _across(manifest: Manifest, uploads: Uploads, part: Reduced, every: slice) -> Float[np.ndarray, " users"]:
-    """Share of some rows' size that is off their direction; at least the last digit of what was sent."""
-    valid = uploads.valid[:, every, None]
-    rows = uploads.gradients[:, every].astype(np.float64)
-    rows = np.where(valid, rows - manifest.upload.regularization * uploads.factors[uploads.at[:, every]], 0)
+def _across(manifest: Manifest, uploads: Uploads, part: Reduced) -> Float[np.ndarray, " users"]:
+    """Share of the rows' size that is off their direction; at least the last digit of what was sent."""
+    rows = freed(uploads, manifest.upload.regularization)
     off = rows - np.matmul(rows, part.direction[:, :, None]) * part.direction[:, None]
     size, away = (np.linalg.norm(one, axis=(1, 2)) for one in (rows, off))
     digits = max(float(np.finfo(one.dtype).eps) for one in (uploads.gradients, uploads.factors))

@@ -138,15 +138,17 @@ def read_round(
     chance = rating_chance(error, predicted, item, valid, level, weight)
     if weight is None:
         n_judged = independent(value, item & valid, level)
-    distance[~np.isfinite(value).all(axis=1, where=valid)] = np.nan
+    finite = np.isfinite(value)
     if not uploads.valid.all():
+        finite |= ~valid
         value[~valid] = np.nan
+    distance[~finite.all(axis=1)] = np.nan
     if_rated = None
     if weight is not None:
         if_rated = value.copy()
         unrated = looks_unrated(error, predicted, level, weight)
-        unrated &= item & valid
-        value[unrated] = 0
+        unrated &= uploads.valid & (uploads.kind == ITEM)
+        np.copyto(value, 0, where=unrated)
     factor = reduced.direction * (flip * np.where(scale > 0, scale, np.nan))[:, None]
     round_ = np.full(scale.size, uploads.round)
     read = uploads.kind, uploads.index, value, if_rated

@@ -66,12 +66,13 @@ def _by_round(view: View, most: int) -> Iterator[Float[np.ndarray, " judged"]]:
 def _more_than(declared: float, uploads: Uploads) -> Float[np.ndarray, " judged"]:
     """What rows of clients that show it hold more than is declared; 0 where they do not."""
     every = slice(None, None, max(1, -(-uploads.valid.shape[1] // MOST_ROWS)))
-    rows = freed(uploads, declared)[:, every]
-    valid = np.broadcast_to(uploads.valid[:, every], rows.shape[:2])
-    factors = np.where(valid[..., None], uploads.factors[uploads.at[:, every]], 0.0)
+    uploads = uploads.rows(every)
+    rows = freed(uploads, declared)
+    valid = np.broadcast_to(uploads.valid, rows.shape[:2])
+    factors = np.where(valid[..., None], uploads.factors[uploads.at], 0.0)
     judged = (valid & rows.any(axis=2)).sum(axis=1) > LEAST_ROWS
     # parallel ones hold nothing, and what else they hold takes twenty times as long to fit
-    digits = precision_of(rows, factors, rounding_of(uploads.gradients[:, every]))
+    digits = precision_of(rows, factors, rounding_of(uploads.gradients))
     open_ = judged & ~(across_direction(rows)[1] <= digits)
     more = np.zeros(len(rows))
     more[open_] = without_pull(rows[open_], factors[open_], valid[open_])[1]
