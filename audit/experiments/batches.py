@@ -156,29 +156,35 @@ def _computed(
     deadline: float | None,
 ) -> Iterator[Done]:
     """The rows of each cell, written when they are there; the first one's seconds hold the preparation."""
-    if not cells:
-        return
-    begin = time.perf_counter()
-    try:
-        with until(deadline):
-            prepared = procedure.prepare(cells[0], given, partial(step, 0))
-    except (OutputError, KeyboardInterrupt):
-        raise
-    except OutOfTime:
-        yield from (Done(_not_reached(procedure, cell)) for cell in cells)
-        return
-    except BaseException as error:  # training diverged, say
-        trace(error)
-        yield from (Done(procedure.failed(cell.task, _failure(error))) for cell in cells)
-        return
+    ready: list[Prepared] = []
+    broken: Exception | None = None
     for number, cell in enumerate(cells):
-        rows, beside = _measured(procedure, cell, prepared, partial(step, number), earlier, deadline)
-        end = time.perf_counter()
-        done = Done(rows, end - begin, beside)
+        begin, say = time.perf_counter(), partial(step, number)
+        beside = None
+        if procedure.unneeded is not None and (why := procedure.unneeded(cell.task, earlier)):
+            rows = not_run(procedure.failed, cell.task, why, "not needed")
+        else:
+            if not ready and broken is None:
+                try:
+                    with until(deadline):
+                        ready.append(procedure.prepare(cell, given, say))
+                except (OutputError, KeyboardInterrupt):
+                    raise
+                except OutOfTime:  # as for all that come
+                    pass
+                except BaseException as error:  # training diverged, say
+                    trace(error)
+                    broken = _failure(error)
+            if ready:
+                rows, beside = _measured(procedure, cell, ready[0], say, deadline)
+            elif broken is not None:
+                rows = procedure.failed(cell.task, broken)
+            else:
+                rows = _not_reached(procedure, cell)
+        done = Done(rows, time.perf_counter() - begin, beside)
         keep(cell, done)
         found(cell, rows)
         earlier += rows
-        begin = end
         yield done
 
 
@@ -198,12 +204,9 @@ def _measured(
     cell: Cell[Task],
     prepared: Prepared,
     say: Say,
-    earlier: Sequence[Row],
     deadline: float | None,
 ) -> tuple[list[Row], np.ndarray | None]:
     """The rows of a cell, and what is kept beside them where none failed."""
-    if procedure.unneeded is not None and (why := procedure.unneeded(cell.task, earlier)):
-        return not_run(procedure.failed, cell.task, why, "not needed"), None
     try:
         with until(deadline):
             rows = procedure.measure(cell, prepared, say)

@@ -70,6 +70,21 @@ def kept(folder: Path) -> set[str]:
 
 
 class TestBatches:
+    def test_what_is_not_needed_is_neither_prepared_nor_kept_nor_asked_of_earlier_batches(
+        self, tmp_path, log, procedure
+    ):
+        def answered(task, rows):
+            return f"{rows[0]['attack']} told" if task != "a" and rows else ""
+
+        cells = [cell(tmp_path, *words) for words in (("a", "x"), ("b", "x"), ("c", "y"))]
+        ladder = replace(procedure(), unneeded=answered)
+        for expected in (["prepare a", "measure a", "prepare c", "measure c"], []):  # the second finds a kept
+            rows = run_grid(cells, ladder, RATINGS, tmp_path)
+            told = [(row["attack"], row["status"], row["reason"]) for row in rows]
+            assert told == [("a", "ran", "of a"), ("b", "not needed", "a told"), ("c", "ran", "of c")]
+            assert done(log) == expected
+        assert kept(tmp_path) == {"a", "c"}
+
     def test_what_is_prepared_serves_all_cells_of_a_batch(self, tmp_path, log, procedure):
         cells = [cell(tmp_path, *words) for words in (("a", "x"), ("b", "y"), ("c", "x"), ("d",))]
         rows = run_grid(cells, procedure(), RATINGS, tmp_path)
