@@ -48,9 +48,10 @@ def main() -> None:
     with TemporaryDirectory() as folder:
         ratings, lines = lines_of(given, Path(folder))
         before, rows = ledger.last(ratings), []
-        print(f"{ledger.commit()}, {ledger.machine()}, {ratings}: processor time over its floor")
+        where = (ledger.commit(), ledger.machine(), ratings)
+        print(f"{', '.join(where)}: processor time over its floor")
         for line in lines:
-            rows.append(ledger.row_of(line, ratings))
+            rows.append(ledger.row_of(line, *where))
             known = before.get(line.name)
             was = f"   {known['ratio']:>7} at {known['commit']}" if known else ""
             print(f"{line.name:40} {line.seconds:9.3f} s {line.seconds / line.floor:9.1f}{was}", flush=True)

@@ -2,11 +2,12 @@
 
 A budget is rows of batches that an attack asks for, over the rows that clients uploaded, where nothing is
 wrong with the declaration. One look at every client costs one pass; questions about the recording as a whole
-ask a sample.
+ask a sample. Closed forms, and ``likelihood`` where there is no noise, compile no program.
 """
 
 from __future__ import annotations
 
+import jax
 import pytest
 
 import victims.transcript.view
@@ -18,7 +19,15 @@ from victims.transcript.reader import open_transcript
 
 CLIENTS = 600
 SAMPLES = 0.25  # of the rows: two samples of 60 clients, the longest among them
-BUDGETS = {"spectral": 1 + SAMPLES, "grid": 1, "rated-set": 0}
+BUDGETS = {
+    "spectral": 1 + SAMPLES,
+    "grid": 1,
+    "rated-set": 0,
+    "aggregate": 0,
+    "undeclared": 9,  # one pass for each rule that it has to exclude
+    "likelihood": 5 + SAMPLES,  # as ``undeclared``, for exact rows are read in closed form
+}
+COMPILED = "/jax/core/compile/backend_compile_duration"
 SCENARIOS = [("semi-als", "observed-only"), ("sgd", "include-unrated")]
 
 
@@ -37,7 +46,7 @@ def views(tmp_path_factory):
 @pytest.mark.parametrize("name", BUDGETS)
 def test_passes_over_the_rows(views, monkeypatch, name, scenario):
     """Before: ``spectral`` asked every row whether it is a gradient or a weight, three times over."""
-    view, asked = views[scenario], []
+    view, asked, programs = views[scenario], [], []
     gathered = victims.transcript.view.gathered
 
     def counted(*given):
@@ -47,6 +56,14 @@ def test_passes_over_the_rows(views, monkeypatch, name, scenario):
         asked.append(users * rows * full)
         return found
 
+    def compiled(event, *_, **__):
+        programs.append(event == COMPILED)
+
     monkeypatch.setattr(victims.transcript.view, "gathered", counted)
-    make_attack(name).attack(view, 0)
+    jax.monitoring.register_event_duration_secs_listener(compiled)
+    try:
+        make_attack(name).attack(view, 0)
+    finally:
+        jax.monitoring.unregister_event_duration_listener(compiled)
     assert sum(asked) <= BUDGETS[name] * view.messages.n_rows + 1
+    assert not any(programs)
