@@ -1,10 +1,12 @@
-"""Measure how far each path is from its floor: ``python -m tests.benchmarks [--data FOLDER] [--large] [--note]``.
+"""Measure how far each path is from its floor.
+
+    python -m tests.benchmarks [--data FOLDER] [--large] [--note]
 
 Seconds are processor time, the least of some repetitions after one that compiles; floors are measured beside
 them in the same process. Beside each ratio stands that of the last run in the ledger; nothing is asserted.
 
-Without ``--data`` the ratings are synthetic, of the size of MovieLens 100K, which takes a minute; with that of
-MovieLens 1M, recordings take 3 GB of disk. ``--large`` records, opens and reads 25 million ratings of 160,000
+Without ``--data`` the ratings are synthetic, of the size of MovieLens 100K, which takes a minute; those of
+MovieLens 1M take 3 GB of disk. ``--large`` records, opens and reads 25 million ratings of 160,000
 clients instead. ``--note`` appends to the ledger, ``docs/results/rows/speed-ledger.csv``.
 """
 
@@ -46,9 +48,10 @@ def main() -> None:
     with TemporaryDirectory() as folder:
         ratings, lines = lines_of(given, Path(folder))
         before, rows = ledger.last(ratings), []
-        print(f"{ledger.commit()}, {ledger.machine()}, {ratings}: processor time over its floor")
+        where = (ledger.commit(), ledger.machine(), ratings)
+        print(f"{', '.join(where)}: processor time over its floor")
         for line in lines:
-            rows.append(ledger.row_of(line, ratings))
+            rows.append(ledger.row_of(line, *where))
             known = before.get(line.name)
             was = f"   {known['ratio']:>7} at {known['commit']}" if known else ""
             print(f"{line.name:40} {line.seconds:9.3f} s {line.seconds / line.floor:9.1f}{was}", flush=True)

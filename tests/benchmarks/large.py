@@ -104,7 +104,7 @@ def recorder(path: Path) -> Line:
 
     def recorded() -> None:
         with Recorder(again, rating_levels=view.manifest.rating_levels) as into:
-            into.broadcast(0, view.broadcasts[0].items)
+            into.broadcast(0, view.broadcasts[0].factors)
             for client, start, size in zip(layout.users, layout.start[0], layout.length[0], strict=True):
                 gradient, index = (
                     rows.between(one, start, start + size) for one in (rows.gradient, rows.index)

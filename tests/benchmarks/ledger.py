@@ -16,19 +16,15 @@ HEAD = ("commit", "machine", "ratings", "measured", "s", "floor: s", "ratio", "M
 
 
 def commit() -> str:
-    """Of the checkout; ends in ``+`` where something is not committed."""
-    asked = [
-        "git",
-        "-C",
-        str(LEDGER.parent),
-        "describe",
-        "--always",
-        "--exclude=*",
-        "--abbrev=10",
-        "--dirty=+",
-    ]
+    """Of the checkout; ends in ``+`` where anything but the ledger is not committed."""
+    folder = LEDGER.parents[3]
+    others = ["status", "--porcelain", "--", ".", f":!{LEDGER.relative_to(folder)}"]
     try:
-        return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+        known, edited = (
+            subprocess.check_output(["git", *asked], cwd=folder, text=True, stderr=subprocess.DEVNULL).strip()
+            for asked in (["rev-parse", "--short=10", "HEAD"], others)
+        )
+        return known + "+" * bool(edited)
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
 
@@ -51,14 +47,14 @@ def last(ratings: str) -> dict[str, dict[str, str]]:
         return {row["measured"]: row for row in csv.DictReader(file) if row["ratings"] == ratings}
 
 
-def row_of(line: Line, ratings: str) -> tuple[str, ...]:
-    """A line as it is noted."""
+def row_of(line: Line, *where: str) -> tuple[str, ...]:
+    """A line as it is noted; of which commit, machine and ratings."""
     ratio, memory = (
         f"{line.seconds / line.floor:.1f}",
         "" if line.megabytes is None else f"{line.megabytes:.0f}",
     )
     numbers = (f"{line.seconds:.3g}", f"{line.floor:.3g}", ratio, memory)
-    return (commit(), machine(), ratings, line.name, *numbers)
+    return (*where, line.name, *numbers)
 
 
 def note(rows: list[tuple[str, ...]]) -> None:

@@ -153,7 +153,7 @@ def recorder(path: Path) -> Line:
 
 
 def shuffle(path: Path) -> None:
-    """Bring the rows' names into any order, by a program that is not ours; the numbers stay where they are."""
+    """Bring the rows' names into any order, by a program that is not ours; numbers stay where they are."""
     file = path / "messages.arrow"
     with pa.memory_map(str(file)) as source:
         table = pa.ipc.open_file(source).read_all()

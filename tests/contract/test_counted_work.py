@@ -2,12 +2,16 @@
 
 A budget is rows of batches that an attack asks for, over the rows that clients uploaded, where nothing is
 wrong with the declaration. One look at every client costs one pass; questions about the recording as a whole
-ask a sample.
+ask a sample. Closed forms, and ``likelihood`` where there is no noise, compile no program.
 """
 
 from __future__ import annotations
 
+<<<<<<< HEAD
 import numpy as np
+=======
+import jax
+>>>>>>> h-b
 import pytest
 
 import attacks.identify.pair_rules
@@ -23,7 +27,15 @@ from victims.transcript.recorder import Recorder
 
 CLIENTS = 600
 SAMPLES = 0.25  # of the rows: two samples of 60 clients, the longest among them
-BUDGETS = {"spectral": 1 + SAMPLES, "grid": 1, "rated-set": 0}
+BUDGETS = {
+    "spectral": 1 + SAMPLES,
+    "grid": 1,
+    "rated-set": 0,
+    "aggregate": 0,
+    "undeclared": 9,  # one pass for each rule that it has to exclude
+    "likelihood": 5 + SAMPLES,  # as ``undeclared``, for exact rows are read in closed form
+}
+COMPILED = "/jax/core/compile/backend_compile_duration"
 SCENARIOS = [("semi-als", "observed-only"), ("sgd", "include-unrated")]
 
 
@@ -42,7 +54,7 @@ def views(tmp_path_factory):
 @pytest.mark.parametrize("name", BUDGETS)
 def test_passes_over_the_rows(views, monkeypatch, name, scenario):
     """Before: ``spectral`` asked every row whether it is a gradient or a weight, three times over."""
-    view, asked = views[scenario], []
+    view, asked, programs = views[scenario], [], []
     gathered = victims.transcript.view.gathered
 
     def counted(*given):
@@ -52,9 +64,17 @@ def test_passes_over_the_rows(views, monkeypatch, name, scenario):
         asked.append(users * rows * full)
         return found
 
+    def compiled(event, *_, **__):
+        programs.append(event == COMPILED)
+
     monkeypatch.setattr(victims.transcript.view, "gathered", counted)
-    make_attack(name).attack(view, 0)
+    jax.monitoring.register_event_duration_secs_listener(compiled)
+    try:
+        make_attack(name).attack(view, 0)
+    finally:
+        jax.monitoring.unregister_event_duration_listener(compiled)
     assert sum(asked) <= BUDGETS[name] * view.messages.n_rows + 1
+<<<<<<< HEAD
 
 
 def test_rows_without_noise_are_not_fitted(tmp_path, monkeypatch):
@@ -83,3 +103,6 @@ def test_rows_of_no_pairs_are_not_fitted(tmp_path, monkeypatch):
     monkeypatch.setattr(attacks.identify.pair_rules, "explained", lambda *given: fitted.append(given))
     attacks.identify.pair_rules.pairs_fit(open_transcript(tmp_path / "t").view("server"))
     assert fitted == []
+=======
+    assert not any(programs)
+>>>>>>> h-b
