@@ -7,11 +7,8 @@ ask a sample. Closed forms, and ``likelihood`` where there is no noise, compile 
 
 from __future__ import annotations
 
-<<<<<<< HEAD
-import numpy as np
-=======
 import jax
->>>>>>> h-b
+import numpy as np
 import pytest
 
 import attacks.identify.pair_rules
@@ -74,7 +71,7 @@ def test_passes_over_the_rows(views, monkeypatch, name, scenario):
     finally:
         jax.monitoring.unregister_event_duration_listener(compiled)
     assert sum(asked) <= BUDGETS[name] * view.messages.n_rows + 1
-<<<<<<< HEAD
+    assert not any(programs)
 
 
 def test_rows_without_noise_are_not_fitted(tmp_path, monkeypatch):
@@ -103,6 +100,3 @@ def test_rows_of_no_pairs_are_not_fitted(tmp_path, monkeypatch):
     monkeypatch.setattr(attacks.identify.pair_rules, "explained", lambda *given: fitted.append(given))
     attacks.identify.pair_rules.pairs_fit(open_transcript(tmp_path / "t").view("server"))
     assert fitted == []
-=======
-    assert not any(programs)
->>>>>>> h-b
