@@ -7,7 +7,7 @@ leak: no other attack can read more, and the strongest verdict of the metric is 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from audit.experiments.claimed_rows import ANSWERED, PROBABILITY
 from audit.experiments.metric_rows import ALONE
@@ -111,7 +111,10 @@ def _is_asked(question: str, ran: Sequence[Row]) -> bool:
 
 def _reader(question: str, rows: Sequence[Row]) -> str:
     """The attack that answered a question, if any did."""
-    everybody = max((row["n_users"] for row in rows if row["status"] == "ran"), default=0)
+    everybody: dict[str, int] = {}  # some metrics say nothing of a client who rated every item
+    for row in rows:
+        if row["status"] == "ran":
+            everybody[row["metric"]] = max(everybody.get(row["metric"], 0), row["n_users"])
     for attack in dict.fromkeys(row["attack"] for row in rows if row["status"] == "ran"):
         declared = entry("attacks", attack)
         if is_guess(attack) or declared.per_client or declared.unsigned or declared.sums:
@@ -126,11 +129,11 @@ def _reader(question: str, rows: Sequence[Row]) -> str:
     return ""
 
 
-def _is_reached(rows: Sequence[Row], everybody: int) -> bool:
+def _is_reached(rows: Sequence[Row], everybody: Mapping[str, int]) -> bool:
     """Whether every metric is at its bound for all clients, and a leak but where a guess is right, too."""
     return bool(rows) and all(
         row["status"] == "ran"
-        and row["n_users"] == everybody
+        and row["n_users"] == everybody[row["metric"]]
         and row["value"] >= _bound(row) - ROUNDING
         and (row["verdict"] == LEAK or row["baseline"] >= 1 - ROUNDING)
         for row in rows
@@ -141,7 +144,7 @@ def _bound(row: Row) -> float:
     return 1.0 if math.isnan(row["ceiling"]) else float(row["ceiling"])
 
 
-def _is_claimed(rows: Sequence[Row], everybody: int) -> bool:
+def _is_claimed(rows: Sequence[Row], everybody: Mapping[str, int]) -> bool:
     """Without truth: whether ratings of all clients are told, more than by chance, and as good as certain."""
     told = next(row for row in rows if row["metric"] == ANSWERED)
     sure = [row["value"] for row in rows if row["metric"] == PROBABILITY]
@@ -149,7 +152,7 @@ def _is_claimed(rows: Sequence[Row], everybody: int) -> bool:
         all(row["status"] == "ran" for row in rows)
         and told["verdict"] == LEAK
         and told["value"] == 1
-        and told["n_users"] == everybody
+        and told["n_users"] == everybody[ANSWERED]
         and not any(words in told["reason"] for words in ALONE.values())
         and all(value >= CERTAIN for value in sure)
     )

@@ -48,8 +48,12 @@ class TestNotNeeded:
         ],
     )
     def test_but_they_are_where_anything_is_open(self, values):
-        guess = read("rating_accuracy", attack="guess-majority", value=0.3, verdict="")
-        assert not not_needed("inversion", [guess, *all_read(**values)])
+        guess = all_read(attack="guess-majority", value=0.3, verdict="")
+        assert not not_needed("inversion", [*guess, *all_read(**values)])
+
+    def test_who_rated_every_item_has_no_area_under_a_curve(self):
+        listed = [read("rated_set_auc", n_users=7), read("rated_set_f1")]
+        assert not_needed("inversion", [*all_read(), *listed])
 
     def test_a_question_of_its_own_stays_open(self):
         assert not not_needed("traffic", all_read())
