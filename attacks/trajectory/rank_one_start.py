@@ -47,7 +47,6 @@ def from_rank_one(model: TrajectoryModel, batch: UserBatch, packed: Packed) -> R
         value = np.pad(error + projection(rounds[0], start), ((0, 0), (0, n - sent)))
     value = np.where(packed.valid, value, 0)
     there = (length > 0) & packed.same_list & np.isfinite(value).all(axis=1)
+    value, start = (np.where(there[:, None], part, 0) for part in (value, start))
     sign = np.where(value.sum(axis=1) < 0, -1.0, 1.0)[:, None]
-    return RankOneStart(
-        np.where(there[:, None], sign * start, 0), np.where(there[:, None], sign * value, 0), there
-    )
+    return RankOneStart(sign * start, sign * value, there)

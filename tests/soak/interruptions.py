@@ -36,7 +36,7 @@ COMMANDS = {
     "record": ["record", "{out}/rec", "--data", "synthetic:users=400,items=500", "--rounds", "0-39"],
 }  # fmt: skip
 STATUS = {signal.SIGINT: 130, signal.SIGTERM: 143}
-PROGRESS = re.compile(r", \d+ s$")
+PROGRESS = re.compile(r", \d+ s(, about .* left)?$|: LEAK ")  # and what was found
 PATIENCE = 60.0  # seconds after the signal: on a busy machine imports alone take a dozen
 
 
