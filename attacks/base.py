@@ -17,13 +17,7 @@ Progress = Callable[[int, int], None]
 
 
 def silent(done: int, total: int) -> None:
-    """Report progress to nobody.
-
-    Parameters
-    ----------
-    done, total : int
-        Steps taken, and steps in all.
-    """
+    """Report progress to nobody."""
 
 
 class Outcome(StrEnum):
@@ -132,17 +126,7 @@ class ClientFactors:
 
 
 def joined(parts: Iterable[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> ClientFactors | None:
-    """The factors of several batches of different clients; None where no factor is finite.
-
-    Parameters
-    ----------
-    parts : iterable of (users, round, value)
-        Of each batch, as in ``ClientFactors``; clients in any order, NaN where nothing was read.
-
-    Returns
-    -------
-    ClientFactors or None
-    """
+    """The factors of several batches of different clients; None where no factor is finite."""
     given = list(parts)
     if not given:
         return None
@@ -156,24 +140,15 @@ def joined(parts: Iterable[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> Client
 
 @dataclass(frozen=True)
 class Linked:
-    """Who an attack says sent the rows that an adversary received (``View.copies``).
+    """Who an attack says sent the rows that an adversary received (``View.copies``)."""
 
-    Attributes
-    ----------
-    label : (n_rows,)
-        Pseudonym of each row's sender, in the order of the view; -1 where it is linked to nobody.
-    name : (n_pseudonyms,)
-        The client that each pseudonym is said to be; -1 where it is not named.
-    round : (n_rows,), optional
-        The round of each row, which tells of what part of a recording the view was; without it, of all.
-    adversary : str
-        Whose view it was; empty where that is not told.
-    """
-
+    # pseudonym of each row's sender, in the order of the view; -1 where it is linked to nobody
     label: Int[np.ndarray, " rows"]
+    # the client that each pseudonym is said to be; -1 where it is not named
     name: Int[np.ndarray, " pseudonyms"]
+    # the round of each row, which tells of what part of a recording the view was; without it, of all
     round: Int[np.ndarray, " rows"] | None = None
-    adversary: str = ""
+    adversary: str = ""  # whose view it was; empty where that is not told
 
 
 OPTIONAL = ("probability", "rated_probability", "rating_if_rated", "median_if_rated")  # of Estimates

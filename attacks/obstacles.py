@@ -10,17 +10,7 @@ MISSING = 0.2  # share of entries that are 0, beyond which they were not sent; r
 
 
 def unreadable(view: View) -> str:
-    """Say why uploads tell nothing to an attack that takes their rows apart.
-
-    Parameters
-    ----------
-    view : View
-
-    Returns
-    -------
-    str
-        Empty where they can be read.
-    """
+    """Say why uploads tell nothing to an attack that takes their rows apart."""
     if view.messages.n_rows == 0:
         return nothing_received(view)
     if view.messages.gradient is None:
@@ -29,16 +19,7 @@ def unreadable(view: View) -> str:
 
 
 def nothing_received(view: View) -> str:
-    """Say why a view has no rows of clients.
-
-    Parameters
-    ----------
-    view : View
-
-    Returns
-    -------
-    str
-    """
+    """Say why a view has no rows of clients."""
     if view.anonymous_rows:
         return (
             f"{view.anonymous_rows} rows have no sender, and this attack needs to know which are one client's"
@@ -52,50 +33,19 @@ def nothing_received(view: View) -> str:
 
 
 def factors_hidden(view: View) -> str:
-    """Say why nothing that needs the broadcast factors can be read.
-
-    Parameters
-    ----------
-    view : View
-
-    Returns
-    -------
-    str
-        Empty where the view holds them.
-    """
+    """Say why nothing that needs the broadcast factors can be read."""
     return "" if view.broadcasts else "the broadcast factors are encrypted and the adversary holds no key"
 
 
 def alpha_unknown(view: View) -> str:
-    """Say why an attack that does not estimate alpha abstains.
-
-    Parameters
-    ----------
-    view : View
-
-    Returns
-    -------
-    str
-        Empty where alpha is public or not needed.
-    """
+    """Say why an attack that does not estimate alpha abstains."""
     if view.manifest.weighting == "include-unrated" and "alpha" not in view.manifest.hyperparameters:
         return "alpha, the weight of unrated items, is not public"
     return ""
 
 
 def entries_missing(view: View) -> str:
-    """Say why an attack that takes each row for whole abstains: some of the entries alone were sent.
-
-    Parameters
-    ----------
-    view : View
-        With gradients.
-
-    Returns
-    -------
-    str
-        Empty where entries are hardly ever 0 in rows, and columns, that are not.
-    """
+    """Say why an attack that takes each row for whole abstains: some of the entries alone were sent."""
     zeros, n_rows = np.zeros(view.manifest.factors), 0
     for gradient in view.messages.gradient or ():
         rows = gradient[(gradient != 0).any(axis=1)]

@@ -20,23 +20,6 @@ def code_used(victim: str, defenses: Iterable[str] = (), attacks: Iterable[str] 
 
     It is part of the cell's name, so that other code runs anew. Any change of our own source counts, even a
     comment's: cells are cheap beside a wrong answer. Of a file that a defense reads its content counts, too.
-
-    Parameters
-    ----------
-    victim : str
-        By its name, as the registry has it.
-    defenses, attacks : iterable of str
-        Names; defenses with their options, as the command line takes them.
-
-    Returns
-    -------
-    dict
-        From package or file to its version and a hash of its content.
-
-    Raises
-    ------
-    InputError
-        If nothing has one of the names, or a file of a defense cannot be read.
     """
     parts = [defense for text in defenses for defense in expanded(text)]
     names = [("victims", victim), *(("defenses", named_options(defense)[0]) for defense in parts)]
@@ -51,23 +34,7 @@ def _content_of(paths: Iterable[str]) -> dict[str, str]:
 
 
 def attack_code(attack: str) -> dict[str, str]:
-    """Name package, version and source of an attack alone.
-
-    Parameters
-    ----------
-    attack : str
-        By its name, as the registry has it.
-
-    Returns
-    -------
-    dict
-        From package to its version and a hash of its source.
-
-    Raises
-    ------
-    InputError
-        If no attack has that name.
-    """
+    """Name package, version and source of an attack alone."""
     return _code_of([("attacks", attack)])
 
 

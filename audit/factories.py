@@ -21,66 +21,17 @@ MOST_KEPT = 256  # classes
 
 
 def make_attack(name: str, options: dict[str, Any] | None = None) -> Attack:
-    """Make an attack from its name and options.
-
-    Parameters
-    ----------
-    name : str
-        In the registry.
-    options : dict, optional
-        Values may be text, as on a command line.
-
-    Returns
-    -------
-    Attack
-        With defaults for options that are not given.
-
-    Raises
-    ------
-    InputError
-        If the name or an option is unknown, or a value is not allowed.
-    """
+    """Make an attack from its name and options."""
     return _make("attacks", name, options or {})
 
 
 def make_victim(name: str, options: dict[str, Any] | None = None) -> Victim:
-    """Make a victim from its name and hyper-parameters.
-
-    Parameters
-    ----------
-    name : str
-        In the registry.
-    options : dict, optional
-        Values may be text, as on a command line.
-
-    Returns
-    -------
-    Victim
-        With defaults for options that are not given.
-
-    Raises
-    ------
-    InputError
-        If the name or an option is unknown, or a value is not allowed.
-    """
+    """Make a victim from its name and hyper-parameters."""
     return _make("victims", name, options or {})
 
 
 def problem_of(group: str, name: str) -> str:
-    """Say why a component of another package cannot be used with its default options.
-
-    Parameters
-    ----------
-    group : str
-        ``victims``, ``defenses`` or ``attacks``.
-    name : str
-        A name of the group.
-
-    Returns
-    -------
-    str
-        The reason, empty where it can be used; components of this program are taken to be usable.
-    """
+    """Say why a component of another package cannot be used with its default options."""
     found = entries(group)[name]
     if found.refused or not found.package:
         return found.refused and f"refused: {found.refused}"
@@ -92,25 +43,7 @@ def problem_of(group: str, name: str) -> str:
 
 
 def scenarios_of(victim: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Say which updates and weightings a victim knows.
-
-    Parameters
-    ----------
-    victim : str
-        In the registry.
-
-    Returns
-    -------
-    tuple of str
-        Updates, the default first.
-    tuple of str
-        Weightings, the default first.
-
-    Raises
-    ------
-    InputError
-        If the victim is unknown, or its fields ``update`` and ``weighting`` do not name their choices.
-    """
+    """Say which updates and weightings a victim knows."""
     hints = _hints_of(entry("victims", victim).load(f"victim {victim!r}"))
     found = get_args(hints.get("update")), get_args(hints.get("weighting"))
     if not all(found):
@@ -121,44 +54,12 @@ def scenarios_of(victim: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def make_defenses(text: str) -> list[Defense]:
-    """Make the defenses that a text stands for, in order.
-
-    Parameters
-    ----------
-    text : str
-        As ``laplace:b=2+paillier``, ``none``, or ``hdpmf:noise=fresh``.
-
-    Returns
-    -------
-    list of Defense
-        Empty for ``none``.
-
-    Raises
-    ------
-    InputError
-        If a name or an option is unknown, or a value is not allowed.
-    """
+    """Make the defenses that a text stands for, in order."""
     return [make_defense(single) for single in expanded(text)]
 
 
 def make_defense(text: str) -> Defense:
-    """Make one defense from a text.
-
-    Parameters
-    ----------
-    text : str
-        As ``laplace`` or ``laplace:scale=2,clip=10,known=false``.
-
-    Returns
-    -------
-    Defense
-        With defaults for options that are not given.
-
-    Raises
-    ------
-    InputError
-        If the name or an option is unknown, or a value is not allowed.
-    """
+    """Make one defense from a text."""
     name, options = named_options(text)
     return _make("defenses", name, options)
 
@@ -167,21 +68,6 @@ def expanded(text: str) -> list[str]:
     """The single defenses that a text stands for, none for ``none``.
 
     Options of a combined name go to the parts that know them.
-
-    Parameters
-    ----------
-    text : str
-        Names with options, joined by ``+``.
-
-    Returns
-    -------
-    list of str
-        One text per single defense, in order.
-
-    Raises
-    ------
-    InputError
-        If no part knows an option, or the combined name defines it already.
 
     Examples
     --------
@@ -198,27 +84,7 @@ UNDECLARED = (Attacker("likelihood", 2), Attacker("rated-set", 2))
 
 
 def attackers_of(victim: str, options: dict[str, Any], defense: str = "none") -> tuple[Attacker, ...]:
-    """List the attacks that a victim and its defenses say adapt to them, each once.
-
-    Parameters
-    ----------
-    victim : str
-        In the registry.
-    options : dict
-        Hyper-parameters of the victim.
-    defense : str
-        As ``make_defenses`` takes it.
-
-    Returns
-    -------
-    tuple of Attacker
-        Each with the most rounds that any declaration asks for.
-
-    Raises
-    ------
-    InputError
-        If a name or an option is unknown, or a value is not allowed.
-    """
+    """List the attacks that a victim and its defenses say adapt to them, each once."""
     declared = [make_victim(victim, options).attackers]
     declared += [one.attackers or UNDECLARED for one in make_defenses(defense)]
     found: dict[str, Attacker] = {}

@@ -23,25 +23,7 @@ REMEDY = "give the key file that was written with the recording"
 
 
 def view_of(recorded: Transcript, adversary: str) -> View:
-    """What an adversary sees; a key file beside the recording is used where the adversary holds the key.
-
-    Parameters
-    ----------
-    recorded : Transcript
-        Encrypted or not.
-    adversary : str
-        A party that was recorded.
-
-    Returns
-    -------
-    View
-        The key is read only if this adversary opens anything.
-
-    Raises
-    ------
-    InputError
-        If the party is unknown or was not recorded, or the key or a ciphertext is damaged.
-    """
+    """What an adversary sees; a key file beside the recording is used where the adversary holds the key."""
     path = key_path(recorded.path)
     if not path.is_file():
         return recorded.view(adversary)

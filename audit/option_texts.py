@@ -6,47 +6,13 @@ from victims.common.errors import InputError
 
 
 def named_options(text: str) -> tuple[str, dict[str, str]]:
-    """Split ``laplace:b=2,clip=10`` into the name and its options.
-
-    Parameters
-    ----------
-    text : str
-        A name, and options after a colon.
-
-    Returns
-    -------
-    str
-        The name.
-    dict of str to str
-        The options; empty where there are none.
-
-    Raises
-    ------
-    InputError
-        If an option is not ``name=value``.
-    """
+    """Split ``laplace:b=2,clip=10`` into the name and its options."""
     name, _, options = text.partition(":")
     return name, parse_options([option for option in options.split(",") if option])
 
 
 def parse_options(pairs: list[str]) -> dict[str, str]:
-    """Read ``["factors=8"]`` as a mapping.
-
-    Parameters
-    ----------
-    pairs : list of str
-        Each ``name=value``.
-
-    Returns
-    -------
-    dict of str to str
-        Dashes in names are underscores.
-
-    Raises
-    ------
-    InputError
-        If a pair is not ``name=value``.
-    """
+    """Read ``["factors=8"]`` as a mapping."""
     options = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")

@@ -34,37 +34,13 @@ PACKAGES = ("victims", "defenses", "attacks", "audit")  # reports only draws row
 
 
 def offered(group: str) -> dict[str, list[EntryPoint]]:
-    """Find the components that installed packages offer in a group.
-
-    Parameters
-    ----------
-    group : str
-        ``victims``, ``defenses`` or ``attacks``.
-
-    Returns
-    -------
-    dict of str to list of EntryPoint
-        By name; more than one where several packages offer it.
-    """
+    """Find the components that installed packages offer in a group."""
     return offered_on(group, tuple(sys.path))
 
 
 @cache
 def offered_on(group: str, path: tuple[str, ...]) -> dict[str, list[EntryPoint]]:
-    """Find the components that packages on the present search path offer, reading each path once.
-
-    Parameters
-    ----------
-    group : str
-        ``victims``, ``defenses`` or ``attacks``.
-    path : tuple of str
-        The present ``sys.path``, by which the result is kept.
-
-    Returns
-    -------
-    dict of str to list of EntryPoint
-        By name.
-    """
+    """Find the components that packages on the present search path offer, reading each path once."""
     found: dict[str, list[EntryPoint]] = {}
     for point in entry_points(group=f"factorleak.{group}"):
         found.setdefault(point.name, []).append(point)
@@ -72,43 +48,12 @@ def offered_on(group: str, path: tuple[str, ...]) -> dict[str, list[EntryPoint]]
 
 
 def package_of(point: EntryPoint) -> str:
-    """Name and version of the package that an entry point belongs to.
-
-    Parameters
-    ----------
-    point : EntryPoint
-        Of a component.
-
-    Returns
-    -------
-    str
-        ``name version``, or words for a package without metadata.
-    """
+    """Name and version of the package that an entry point belongs to."""
     return "an unnamed package" if point.dist is None else f"{point.dist.name} {point.dist.version}"
 
 
 def imported(what: str, location: str, package: str) -> type:
-    """Import the dataclass of a component.
-
-    Parameters
-    ----------
-    what : str
-        What messages call the component.
-    location : str
-        ``module:name``.
-    package : str
-        Name and version of the package that offers it.
-
-    Returns
-    -------
-    type
-        A dataclass.
-
-    Raises
-    ------
-    InputError
-        If it cannot be imported, whatever the reason, or is no dataclass.
-    """
+    """Import the dataclass of a component."""
     module, _, names = location.partition(":")
     try:
         found: Any = importlib.import_module(module.strip())
@@ -127,37 +72,13 @@ def imported(what: str, location: str, package: str) -> type:
 
 
 def said(error: BaseException) -> str:
-    """Write an exception in one line.
-
-    Parameters
-    ----------
-    error : BaseException
-        Any.
-
-    Returns
-    -------
-    str
-        Its class, and up to 300 characters of its words.
-    """
+    """Write an exception in one line."""
     words = " ".join(words_of(error).split())[:300]
     return f"{type(error).__name__}: {words}" if words else type(error).__name__
 
 
 def broken_member(group: str, component: object) -> str:
-    """Say what a component lacks of its group's interface.
-
-    Parameters
-    ----------
-    group : str
-        ``victims``, ``defenses`` or ``attacks``.
-    component : object
-        An instance.
-
-    Returns
-    -------
-    str
-        What is wrong with it, as the end of a sentence; empty where nothing is.
-    """
+    """Say what a component lacks of its group's interface."""
     interface = INTERFACES[group]
     name_of = f"factorleak.{interface.__name__}"
     for name, member in vars(interface).items():
@@ -188,12 +109,7 @@ def _arguments(asked: FunctionType) -> str:
 
 @cache
 def own_code() -> str:
-    """Version and hash of the source of our packages that make rows.
-
-    Returns
-    -------
-    str
-    """
+    """Version and hash of the source of our packages that make rows."""
     return f"{OURS} {version(OURS)} {_hash([ROOT / name for name in PACKAGES], '*.py')}"
 
 
@@ -203,18 +119,6 @@ def code_at(location: str, package: str) -> str:
 
     The source is all of the package that the module is in, below namespace packages; other packages that
     it uses are not looked at.
-
-    Parameters
-    ----------
-    location : str
-        ``module:name`` of the component.
-    package : str
-        Name and version of the package.
-
-    Returns
-    -------
-    str
-        The package and the hash, or the package alone where no source is found.
     """
     parts = location.partition(":")[0].strip().split(".")
     for depth in range(1, len(parts) + 1):
@@ -227,18 +131,7 @@ def code_at(location: str, package: str) -> str:
 
 
 def code_of(component: type) -> str:
-    """Hash the source of a class of this program; where none can be read, the hash never comes again.
-
-    Parameters
-    ----------
-    component : type
-        The class.
-
-    Returns
-    -------
-    str
-        Name and version of this program, and 16 hexadecimal digits.
-    """
+    """Hash the source of a class of this program; where none can be read, the hash never comes again."""
     try:
         source = inspect.getsource(component)
     except (OSError, TypeError):  # typed at a prompt

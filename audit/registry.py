@@ -23,19 +23,11 @@ LINKS, LENGTHS, SUMS, POSITIVES = "links", "lengths of lists", "sums of several 
 
 @dataclass(frozen=True)
 class Cost:
-    """Seconds of an attack on two cores, within a factor of five (``tests/benchmarks/attack_costs.py``).
+    """Seconds of an attack on two cores, within a factor of five (``tests/benchmarks/attack_costs.py``)."""
 
-    Attributes
-    ----------
-    start : float
-        With compilation.
-    client, row : float
-        For each client, and for each uploaded row, of all rounds.
-    """
-
-    start: int | float = 1
-    client: int | float = 1e-2
-    row: int | float = 1e-5
+    start: int | float = 1  # with compilation
+    client: int | float = 1e-2  # for each client, and for each uploaded row, of all rounds
+    row: int | float = 1e-5  # for each client, and for each uploaded row, of all rounds
 
     def seconds(self, clients: int, rows: int) -> float:
         """Seconds on so many clients and rows."""
@@ -47,59 +39,25 @@ CHEAP = Cost(0.05, 0, 1e-6)
 
 @dataclass(frozen=True)
 class Entry:
-    """Where a component lives, without importing it.
+    """Where a component lives, without importing it."""
 
-    Attributes
-    ----------
-    location : str
-        module:class.
-    summary : str
-    fixed : dict
-        Options that the name stands for.
-    per_client : bool
-        An attack that solves client by client: it runs on a sample of clients.
-    whole : bool
-        An attack that needs every client's rows.
-    sums : bool
-        An attack that reads sums, to which others contributed.
-    unsigned : bool
-        An attack that reads rows without a sender.
-    answers : tuple of str
-        Of an attack: ``QUESTIONS``, or others that nobody else answers.
-    cost : Cost
-        Of an attack.
-    serverless : bool
-        A victim whose clients send to each other.
-    short : dict
-        Other names of options.
-    ideal : dict
-        Options under which an encryption shows the same views and numbers at no cost.
-    recorded_as : str
-        The name in results where that is another one.
-    package : str
-        The other package that it comes from, with its version.
-    refused : str
-        Why the name cannot be used.
-    component : type or None
-        The class itself where this process was given an object of it (``adopt``).
-    """
-
-    location: str
+    location: str  # module:class
     summary: str
-    fixed: dict[str, Any] = field(default_factory=dict)
-    per_client: bool = False
-    whole: bool = False
-    sums: bool = False
-    unsigned: bool = False
-    answers: tuple[str, ...] = QUESTIONS
-    cost: Cost = Cost()
-    serverless: bool = False
-    short: dict[str, str] = field(default_factory=dict)
+    fixed: dict[str, Any] = field(default_factory=dict)  # options that the name stands for
+    per_client: bool = False  # an attack that solves client by client: it runs on a sample of clients
+    whole: bool = False  # an attack that needs every client's rows
+    sums: bool = False  # an attack that reads sums, to which others contributed
+    unsigned: bool = False  # an attack that reads rows without a sender
+    answers: tuple[str, ...] = QUESTIONS  # of an attack: ``QUESTIONS``, or others that nobody else answers
+    cost: Cost = Cost()  # of an attack
+    serverless: bool = False  # A victim whose clients send to each other
+    short: dict[str, str] = field(default_factory=dict)  # other names of options
+    # options under which an encryption shows the same views and numbers at no cost
     ideal: dict[str, str] = field(default_factory=dict)
-    recorded_as: str = ""
-    package: str = ""
-    refused: str = ""
-    component: type | None = None
+    recorded_as: str = ""  # the name in results where that is another one
+    package: str = ""  # the other package that it comes from, with its version
+    refused: str = ""  # why the name cannot be used
+    component: type | None = None  # the class itself where this process was given an object of it (``adopt``)
 
     @property
     def adopted(self) -> bool:
@@ -121,15 +79,6 @@ GUESSES = "guess-"  # names of attacks that read no number of the transcript
 
 def is_guess(attack: object) -> bool:
     """Tell whether an attack of this name reads nothing: others are held against it, and it proves nothing.
-
-    Parameters
-    ----------
-    attack : object
-        Of anything but a name the answer is False.
-
-    Returns
-    -------
-    bool
 
     Examples
     --------
@@ -367,17 +316,6 @@ NAME = re.compile(r"[\w.-]+")
 def main_name(group: str, name: str) -> str:
     """Look up the name that a component is listed under.
 
-    Parameters
-    ----------
-    group : str
-        ``victims``, ``defenses`` or ``attacks``.
-    name : str
-        That name or an alias.
-
-    Returns
-    -------
-    str
-
     Examples
     --------
     >>> main_name("victims", "mf"), main_name("victims", "fedmf")
@@ -388,19 +326,6 @@ def main_name(group: str, name: str) -> str:
 
 def recorded_name(victim: str) -> str:
     """Look up the name of a victim in results.
-
-    Parameters
-    ----------
-    victim : str
-
-    Returns
-    -------
-    str
-
-    Raises
-    ------
-    InputError
-        If nothing has that name.
 
     Examples
     --------
@@ -415,16 +340,6 @@ def entries(group: str) -> dict[str, Entry]:
 
     A name that is offered twice, or that a command line could not hold, is refused: nobody could tell which
     of the two has answered.
-
-    Parameters
-    ----------
-    group : str
-        "victims", "defenses" or "attacks".
-
-    Returns
-    -------
-    dict
-        From names to entries; those refused say why in ``refused``.
     """
     found = dict(BUILT_IN[group])
     ours = {*found, *ALIASES[group], *(("none", *COMBINED) if group == "defenses" else ())}
@@ -445,25 +360,7 @@ _ADOPTED: dict[str, dict[str, Entry]] = {group: {} for group in BUILT_IN}
 
 
 def adopt(group: str, component: object) -> str:
-    """Take up the class of an object in this process, and return its name here.
-
-    Parameters
-    ----------
-    group : str
-        "victims", "defenses" or "attacks".
-    component : object
-        Of a class that nothing has registered.
-
-    Returns
-    -------
-    str
-        Its ``name``, or that of its class in lower case.
-
-    Raises
-    ------
-    InputError
-        If the object lacks a verb of its group, or another class has its name.
-    """
+    """Take up the class of an object in this process, and return its name here."""
     kind = type(component)
     if missing := broken_member(group, component):
         raise InputError(f"{group[:-1]} {kind.__name__} {missing}")
@@ -477,23 +374,7 @@ def adopt(group: str, component: object) -> str:
 
 
 def entry(group: str, name: str) -> Entry:
-    """Find one component by its name or an older one.
-
-    Parameters
-    ----------
-    group : str
-        "victims", "defenses" or "attacks".
-    name : str
-
-    Returns
-    -------
-    Entry
-
-    Raises
-    ------
-    InputError
-        If nothing has that name, or two have it.
-    """
+    """Find one component by its name or an older one."""
     known = entries(group)
     name = name if name in known else main_name(group, name)
     if name not in known:

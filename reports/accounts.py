@@ -11,18 +11,7 @@ from reports.verdicts import Row
 
 
 def account_table(lines: Sequence[Row], title: str) -> Table:
-    """Tabulate a defense's privacy account.
-
-    Parameters
-    ----------
-    lines : sequence of mapping
-        With the keys what, epsilon (at delta = 0), at_delta, delta and why.
-    title : str
-
-    Returns
-    -------
-    Table
-    """
+    """Tabulate a defense's privacy account."""
     table = Table(title=title, title_justify="left")
     for name in ("what", "eps, delta = 0", "eps at delta", "delta", "why"):
         table.add_column(name, overflow="fold")

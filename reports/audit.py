@@ -53,17 +53,7 @@ OF_RATINGS = ("rated_rating_accuracy", CLAIMED, *RELATIVE)
 
 
 def audit_table(rows: Sequence[Row], title: str) -> Sheet:
-    """Tabulate a block for each scenario and attack: a line and a verdict for each of the main metrics.
-
-    Parameters
-    ----------
-    rows : sequence of mapping
-    title : str
-
-    Returns
-    -------
-    Sheet
-    """
+    """Tabulate a block for each scenario and attack: a line and a verdict for each of the main metrics."""
     idle = _idle(rows)
     shown = [
         row
@@ -99,16 +89,7 @@ def audit_table(rows: Sequence[Row], title: str) -> Sheet:
 
 
 def idle_lines(rows: Sequence[Row]) -> list[str]:
-    """Say in a line for each status which attacks did not run, and why.
-
-    Parameters
-    ----------
-    rows : sequence of mapping
-
-    Returns
-    -------
-    list of str
-    """
+    """Say in a line for each status which attacks did not run, and why."""
     n_scenarios = len(grouped(rows, "update", "weighting"))
     lines = []
     for status, words in IDLE.items():
@@ -131,18 +112,7 @@ def idle_lines(rows: Sequence[Row]) -> list[str]:
 
 
 def finding(rows: Sequence[Row]) -> str:
-    """Say in a line what an attack on a scenario leaks.
-
-    Parameters
-    ----------
-    rows : sequence of mapping
-        Of one attack on one scenario.
-
-    Returns
-    -------
-    str
-        Empty where it shows no leak.
-    """
+    """Say in a line what an attack on a scenario leaks."""
     leaks = {row["metric"]: row for row in rows if verdict_of(row) == LEAK}
     if leaks.keys() - LISTED and next(iter(leaks.values()))["weighting"] == "observed-only":
         leaks = {metric: row for metric, row in leaks.items() if metric not in LISTED}  # in the open
@@ -190,18 +160,7 @@ def _silence(row: Row) -> tuple[str, ...] | None:
 
 
 def in_words(rows: Sequence[Row], *, listed: bool = True) -> list[str]:
-    """Say in a sentence per scenario what the strongest attack that ran reads, beside the guess.
-
-    Parameters
-    ----------
-    rows : sequence of mapping
-    listed : bool
-        Whether uploads name the rated items where unrated ones have no weight.
-
-    Returns
-    -------
-    list of str
-    """
+    """Say in a sentence per scenario what the strongest attack that ran reads, beside the guess."""
     return [
         f"{update}/{weighting}: {_sentence(of_scenario, listed)}"
         for (update, weighting), of_scenario in grouped(rows, "update", "weighting").items()

@@ -33,17 +33,6 @@ LEGEND = (
 def budgets_line(quantiles: Mapping[str, Sequence[float]], epsilon: float) -> str:
     """Say the smallest, the quartiles and the largest budgets of users, items and ratings.
 
-    Parameters
-    ----------
-    quantiles : mapping
-        Who -> five budgets.
-    epsilon : float
-        The largest that was asked for.
-
-    Returns
-    -------
-    str
-
     Examples
     --------
     >>> budgets_line({"users": [0.1, 0.3, 0.5, 0.8, 1.0]}, 1.0)
@@ -54,18 +43,7 @@ def budgets_line(quantiles: Mapping[str, Sequence[float]], epsilon: float) -> st
 
 
 def claims_table(rows: Sequence[Row], title: str) -> Table:
-    """Tabulate one line per protocol, reading of the noise and view.
-
-    Parameters
-    ----------
-    rows : sequence of mapping
-        Of an audit of claims.
-    title : str
-
-    Returns
-    -------
-    Table
-    """
+    """Tabulate one line per protocol, reading of the noise and view."""
     table = Table(title=title, title_justify="left", show_lines=True, caption=LEGEND, caption_justify="left")
     for name in HEADINGS:
         table.add_column(name, overflow="fold")
@@ -119,15 +97,6 @@ def _claim(row: Row) -> str:
 def option_of(defense: str, name: str) -> str:
     """Look up an option in the text of a defense.
 
-    Parameters
-    ----------
-    defense, name : str
-
-    Returns
-    -------
-    str
-        A dash where it is not there.
-
     Examples
     --------
     >>> option_of("hdpmf:noise=once,epsilon=1", "noise"), option_of("none", "noise")
@@ -150,18 +119,7 @@ def _read_by_a_fellow(rows: Sequence[Row]) -> str:
 
 
 def best_answer(rows: Sequence[Row]) -> Row | None:
-    """Find the attack with the largest advantage on rated items, or on how their ratings differ.
-
-    Parameters
-    ----------
-    rows : sequence of mapping
-        Of one system.
-
-    Returns
-    -------
-    mapping or None
-        None where nothing was tested.
-    """
+    """Find the attack with the largest advantage on rated items, or on how their ratings differ."""
     answered = [row for row in rows if row["metric"] in (LEAK, *RELATIVE) and tested(row)]
     return max(answered, key=lambda row: row["advantage"]) if answered else None
 

@@ -28,19 +28,7 @@ Lines = dict[tuple[str, str], list[Point]]  # (protocol, noise) -> points by bud
 
 
 def claims_figure(rows: Sequence[Row], directory: Path) -> list[Path]:
-    """Draw a panel per protocol, with a line per reading of the noise.
-
-    Parameters
-    ----------
-    rows : sequence of mapping
-        Of an audit of claims, with several budgets.
-    directory : Path
-
-    Returns
-    -------
-    list of Path
-        The same figure as SVG and as PNG; empty where no attack answered.
-    """
+    """Draw a panel per protocol, with a line per reading of the noise."""
     lines = _lines(rows)
     if not lines:
         return []

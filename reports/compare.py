@@ -28,19 +28,7 @@ SECONDS = ("seconds_local_update", "seconds_encryption", "seconds_decryption")
 
 
 def comparison_table(rows: Sequence[Row], title: str, listed: Mapping[str, Collection[str]] = {}) -> Table:
-    """Tabulate the strongest answer to each question, and the worst of them, by defense and adversary.
-
-    Parameters
-    ----------
-    rows : sequence of mapping
-    title : str
-    listed : mapping of defense to adversaries
-        To whom uploads name the rated items.
-
-    Returns
-    -------
-    Table
-    """
+    """Tabulate the strongest answer to each question, and the worst of them, by defense and adversary."""
     kinds = kinds_of(rows)
     table = Table(title=title, title_justify="left", show_lines=True, caption_justify="left")
     table.caption = "value (best guess without the transcript), 95 % interval, verdict, attack"
@@ -62,17 +50,7 @@ def comparison_table(rows: Sequence[Row], title: str, listed: Mapping[str, Colle
 
 
 def cost_of_defenses_table(rows: Sequence[Row], title: str) -> Table:
-    """Tabulate how well the recommender ranks, and a client's seconds and bytes of a round, by defense.
-
-    Parameters
-    ----------
-    rows : sequence of mapping
-    title : str
-
-    Returns
-    -------
-    Table
-    """
+    """Tabulate how well the recommender ranks, and a client's seconds and bytes of a round, by defense."""
     table = Table(title=title, title_justify="left")
     table.add_column("defense", overflow="fold")
     for name in ("NDCG@10 (sd)", "popularity", "client: s", "MB a round"):
@@ -100,32 +78,12 @@ def _lines(
 
 
 def by_adversary(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """Group the rows of leakage by who reads it.
-
-    Parameters
-    ----------
-    rows : sequence of mapping
-
-    Returns
-    -------
-    dict
-    """
+    """Group the rows of leakage by who reads it."""
     return grouped([row for row in rows if isinstance(row["adversary"], str)], "adversary")
 
 
 def values_of(rows: Sequence[Row], metric: str) -> np.ndarray:
-    """Collect the values of a metric.
-
-    Parameters
-    ----------
-    rows : sequence of mapping
-    metric : str
-
-    Returns
-    -------
-    (n,) float64
-        Of the rows that ran.
-    """
+    """Collect the values of a metric."""
     return np.array([row["value"] for row in rows if row["metric"] == metric and row["status"] == "ran"])
 
 

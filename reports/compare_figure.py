@@ -36,17 +36,6 @@ def comparison_figure(rows: Sequence[Row], directory: Path) -> list[Path]:
 
     What was not tested lies in a lane below the axis, and a defense without a measured quality in one at its
     left: nothing vanishes.
-
-    Parameters
-    ----------
-    rows : sequence of mapping
-        Of a comparison.
-    directory : Path
-
-    Returns
-    -------
-    list of Path
-        The same figure as SVG and as PNG.
     """
     kinds, defenses = kinds_of(rows), grouped(rows, "defense")
     lines, marks = _lines(rows, kinds), marks_of(defenses)

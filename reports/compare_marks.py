@@ -46,17 +46,7 @@ class Marks(NamedTuple):
 
 
 def marks_of(defenses: Mapping[str, Sequence[Row]]) -> Marks:
-    """Give every defense a mark.
-
-    Parameters
-    ----------
-    defenses : mapping
-        Defense -> its rows.
-
-    Returns
-    -------
-    Marks
-    """
+    """Give every defense a mark."""
     qualities = [values_of(rows, QUALITY) for rows in defenses.values()]
     sizes = [values_of(rows, SENT) for rows in defenses.values()]
     sent = [float(values[0]) for values in sizes if values.size]
@@ -90,16 +80,7 @@ def _area(sent: float, measured: Sequence[float]) -> float:
 
 
 def legend_of(marks: Marks) -> list[Line2D]:
-    """Draw the marks of a legend: every defense, then the least and the most bytes at their real sizes.
-
-    Parameters
-    ----------
-    marks : Marks
-
-    Returns
-    -------
-    list of Line2D
-    """
+    """Draw the marks of a legend: every defense, then the least and the most bytes at their real sizes."""
     return [*map(_handle, marks.marks), *_size_key(marks.sent)]
 
 

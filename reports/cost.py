@@ -32,20 +32,6 @@ LIKE_THE_PAPER = ("phe, 1024 bit", "packed, 1024 bit")  # systems with the paper
 def cost_table(rows: Sequence[Row], title: str) -> Table:
     """Make one line per number of items and system; client phases of the busiest and of the mean client.
 
-    Parameters
-    ----------
-    rows : sequence of mapping
-        With ``items``, ``ratings``, ``system``, the phases' ``seconds_...``, ``bytes_sent``,
-        ``bytes_sent_mean``, ``ciphertexts``, ``peak_bytes``, ``slowest`` (seconds in paper 001's accounting),
-        ``server_share`` (of them, without the transfer: its Figures 2 and 3), the same if the server
-        subtracts and by counts, and ``paper`` (its number of seconds, or None).
-    title : str
-
-    Returns
-    -------
-    Table
-        Seconds, megabytes and shares.
-
     References
     ----------
     Paper 001, arXiv:1906.05108, Table 1 and Figures 2 and 3.
@@ -109,21 +95,7 @@ def _seconds(value: float) -> str:
 
 
 def published_seconds(victim: str, row: Row, upload: str) -> float | None:
-    """Look up what the victim's paper reports for a row.
-
-    Parameters
-    ----------
-    victim : str
-    row : Mapping
-        Its ``items`` and ``system``.
-    upload : str
-        ``part-text`` or ``full-text``.
-
-    Returns
-    -------
-    float or None
-        Seconds of one iteration; None where no paper has such a row.
-    """
+    """Look up what the victim's paper reports for a row."""
     found = PER_ITEMS.get(victim, {}).get(row["items"])
     if found is None or row["system"] not in LIKE_THE_PAPER:
         return None
@@ -131,33 +103,12 @@ def published_seconds(victim: str, row: Row, upload: str) -> float | None:
 
 
 def of_the_upload(victim: str, upload: str) -> str:
-    """Say how clients upload, for a title.
-
-    Parameters
-    ----------
-    victim : str
-    upload : str
-        As its option is called.
-
-    Returns
-    -------
-    str
-        Empty where the victim's paper has one way.
-    """
+    """Say how clients upload, for a title."""
     return f" ({upload})" if victim in PER_ITEMS else ""
 
 
 def published_lines(victim: str) -> list[str]:
     """Say what the victim's paper reports of a whole round.
-
-    Parameters
-    ----------
-    victim : str
-
-    Returns
-    -------
-    list of str
-        Seconds of each phase; empty where the paper has no such table.
 
     References
     ----------

@@ -24,21 +24,7 @@ SHARES = {
 
 
 def cost_figure(rows: Mapping[str, Sequence[Row]], system: str, directory: Path) -> list[Path]:
-    """Draw the server's share: a panel for each upload, measured and counted, adding and subtracting.
-
-    Parameters
-    ----------
-    rows : mapping of upload to rows
-        Of ``audit.experiments.cost``.
-    system : str
-        The one that is drawn.
-    directory : Path
-
-    Returns
-    -------
-    list of Path
-        The same figure as SVG and as PNG.
-    """
+    """Draw the server's share: a panel for each upload, measured and counted, adding and subtracting."""
     uploads = [upload for upload in PUBLISHED if upload in rows]
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(ONE_PANEL * len(uploads), 3.1), layout="constrained")

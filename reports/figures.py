@@ -32,23 +32,7 @@ STYLE: Any = {
 
 
 def save(figure: Figure, path: Path) -> list[Path]:
-    """Write a figure as SVG and PNG, the same bytes for the same figure.
-
-    Parameters
-    ----------
-    figure : Figure
-    path : Path
-        Without an ending.
-
-    Returns
-    -------
-    list of Path
-
-    Raises
-    ------
-    OutputError
-        If a file cannot be written.
-    """
+    """Write a figure as SVG and PNG, the same bytes for the same figure."""
     svg, png = path.with_name(path.name + ".svg"), path.with_name(path.name + ".png")
     with mpl.rc_context(STYLE):
         with replacing(svg) as partial:

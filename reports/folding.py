@@ -12,16 +12,6 @@ Line = TypeVar("Line")
 def family(attack: str) -> str:
     """Say what the names of an attack's variants begin with.
 
-    Parameters
-    ----------
-    attack : str
-        Name of an attack.
-
-    Returns
-    -------
-    str
-        What stands before the first dash.
-
     Examples
     --------
     >>> family("root-lm"), family("grid")
@@ -34,19 +24,6 @@ def folded(
     lines: Sequence[Line], attack: Callable[[Line], str], same: Callable[[Line], Hashable]
 ) -> list[tuple[str, list[Line]]]:
     """Join lines that follow each other, are of one family and have the same content.
-
-    Parameters
-    ----------
-    lines : sequence
-    attack : callable
-        The attack of a line.
-    same : callable
-        What must be the same of lines that are joined; None for a line that stands alone.
-
-    Returns
-    -------
-    list of (str, list)
-        The name of each group and its lines.
 
     Examples
     --------

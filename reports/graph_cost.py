@@ -10,18 +10,7 @@ from reports.verdicts import Row, number
 
 
 def graph_cost_table(rows: Sequence[Row], title: str) -> Table:
-    """Draw one line per number of items; bytes of the client with most, and of the mean one.
-
-    Parameters
-    ----------
-    rows : sequence of mapping
-        ``users``, ``items``, ``ratings`` and the numbers of ``audit.experiments.graph_cost``.
-    title : str
-
-    Returns
-    -------
-    Table
-    """
+    """Draw one line per number of items; bytes of the client with most, and of the mean one."""
     table = Table(title=title, title_justify="left")
     columns = (
         "users", "items", "ratings", "rows", "edges", "messages", "MB", "MB sent", "MB received",

@@ -15,18 +15,7 @@ MEASURED = {"bytes": "megabytes a round", "seconds": "processor seconds a round"
 
 
 def growth_figure(frame: pd.DataFrame) -> Figure:
-    """Draw a column for what grows, a row for what is measured, a line for each protocol, on log axes.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        Columns protocol, varied (a key of ``GROWS``), at, bytes, claimed (bytes), seconds.
-
-    Returns
-    -------
-    Figure
-        Of seconds a claim has no level: it is drawn through the first point, growing in proportion.
-    """
+    """Draw a column for what grows, a row for what is measured, a line for each protocol, on log axes."""
     protocols = list(dict.fromkeys(frame["protocol"]))
     colours = sns.color_palette("colorblind", len(protocols))
     with mpl.rc_context(STYLE):

@@ -28,32 +28,16 @@ STYLES = {
 
 @dataclass(frozen=True)
 class Sheet:
-    """A table that knows how it may be folded.
-
-    Attributes
-    ----------
-    title : str
-    columns : tuple of str
-    rows : tuple of tuple of str
-        A cell may hold several lines.
-    right : tuple of str
-        Columns that are aligned to the right.
-    blocks : int
-        This many first columns are the heading of a block of rows on a terminal.
-    stacks : tuple of tuple of str
-        Columns that may stand in one, below each other, where the terminal is narrow.
-    note : str
-        The column that goes below its row on a terminal, or empty.
-    caption : str
-    """
+    """A table that knows how it may be folded."""
 
     title: str
     columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    right: tuple[str, ...] = ()
-    blocks: int = 0
+    rows: tuple[tuple[str, ...], ...]  # A cell may hold several lines
+    right: tuple[str, ...] = ()  # columns that are aligned to the right
+    blocks: int = 0  # this many first columns are the heading of a block of rows on a terminal
+    # columns that may stand in one, below each other, where the terminal is narrow
     stacks: tuple[tuple[str, ...], ...] = ()
-    note: str = ""
+    note: str = ""  # the column that goes below its row on a terminal, or empty
     caption: str = ""
 
     def column(self, name: str) -> list[str]:
@@ -72,18 +56,7 @@ class Sheet:
 
 
 def sheet_of(table: Table) -> Sheet:
-    """Make a sheet of a rich table; first cells that are left empty repeat those above them.
-
-    Parameters
-    ----------
-    table : rich.table.Table
-        Its cells are taken as they are, markup included.
-
-    Returns
-    -------
-    Sheet
-        With the title, caption and alignment of the table.
-    """
+    """Make a sheet of a rich table; first cells that are left empty repeat those above them."""
     names = [_flat(_plain(column.header)) for column in table.columns]
     cells = zip(*([_plain(cell) for cell in column.cells] for column in table.columns), strict=True)
     rows: list[tuple[str, ...]] = []
@@ -114,18 +87,7 @@ def _flat(cell: str) -> str:
 
 
 def piped(sheet: Sheet) -> str:
-    """Write a sheet with one line for each row: columns aligned, nothing folded, no blanks at the ends.
-
-    Parameters
-    ----------
-    sheet : Sheet
-        Any.
-
-    Returns
-    -------
-    str
-        Title, heads, rows and caption, without an end of line after the last.
-    """
+    """Write a sheet with one line for each row: columns aligned, nothing folded, no blanks at the ends."""
     cells = [[_flat(cell) or "-" for cell in row] for row in (sheet.columns, *sheet.rows)]
     lines = [sheet.title] if sheet.title else []
     lines += _aligned(sheet, cells)
@@ -144,20 +106,7 @@ def _padded(cell: str, width: int, right: bool) -> str:
 
 
 def on_terminal(sheet: Sheet, width: int) -> Text:
-    """Draw a sheet in the first shape that fits: whole, stacked, wrapped, or a list for each row.
-
-    Parameters
-    ----------
-    sheet : Sheet
-        Any.
-    width : int
-        Of the terminal, in characters.
-
-    Returns
-    -------
-    rich.text.Text
-        To be printed as it is.
-    """
+    """Draw a sheet in the first shape that fits: whole, stacked, wrapped, or a list for each row."""
     heads = sheet.columns[: sheet.blocks]
     notes = sheet.column(sheet.note) if sheet.note else [""] * len(sheet.rows)
     body = sheet.without(*heads, *([sheet.note] if sheet.note else []))

@@ -26,7 +26,8 @@ IN_OPEN = "in the open\nuploads name the items"
 class Leak(NamedTuple):
     """What one adversary reads of one kind: the strongest answer, else why there is none; and what the same
     attack reads of the worst-off tenth of the clients, where that was scored. ``in_open``: uploads name the
-    rated items, which is a fact and no attack's answer."""
+    rated items, which is a fact and no attack's answer.
+    """
 
     kind: str
     row: Row | None
@@ -36,17 +37,7 @@ class Leak(NamedTuple):
 
 
 def metrics_of(kind: str) -> set[str]:
-    """List the metrics of one kind of answers: of ratings those of nameless clients and differences, too.
-
-    Parameters
-    ----------
-    kind : str
-        A key of ``LEAKS``, or a metric.
-
-    Returns
-    -------
-    set of str
-    """
+    """List the metrics of one kind of answers: of ratings those of nameless clients and differences, too."""
     return {kind, *OF_WHAT} if kind == "rated_rating_accuracy" else {kind}
 
 
@@ -55,17 +46,6 @@ def best(rows: Sequence[Row], metric: str) -> Row | None:
 
     Of ratings also that of nameless clients, and that of their differences. Where an attack failed or was
     not reached, what is no leak is no answer.
-
-    Parameters
-    ----------
-    rows : sequence of mapping
-        Of one adversary.
-    metric : str
-        A key of ``LEAKS``.
-
-    Returns
-    -------
-    mapping or None
     """
     names = metrics_of(metric)
     rows = [row for row in rows if not is_guess(row)]
@@ -76,71 +56,26 @@ def best(rows: Sequence[Row], metric: str) -> Row | None:
 
 
 def of_group(row: Row, rows: Sequence[Row], group: str) -> Row | None:
-    """Find what the same attack of the same adversary reads of a group of clients or items.
-
-    Parameters
-    ----------
-    row : mapping
-        Of all clients.
-    rows : sequence of mapping
-    group : str
-        Last part of the metric's name, as ``worst_tenth``.
-
-    Returns
-    -------
-    mapping or None
-    """
+    """Find what the same attack of the same adversary reads of a group of clients or items."""
     metric = f"{row['metric']}/{group}"
     found = (one for one in rows if one["metric"] == metric and all(one[name] == row[name] for name in SAME))
     return next(found, None)
 
 
 def worst(leaks: Sequence[Leak]) -> Leak | None:
-    """Find the kind of which most is read.
-
-    Parameters
-    ----------
-    leaks : sequence of Leak
-
-    Returns
-    -------
-    Leak or None
-        None where nothing was tested.
-    """
+    """Find the kind of which most is read."""
     found = [leak for leak in leaks if leak.row is not None]
     return max(found, key=lambda leak: leak.row["advantage"]) if found else None  # type: ignore[index]
 
 
 def kinds_of(rows: Sequence[Row]) -> list[str]:
-    """List the metrics of what can be read of a victim at all.
-
-    Parameters
-    ----------
-    rows : sequence of mapping
-
-    Returns
-    -------
-    list of str
-        Keys of ``LEAKS``, at least one.
-    """
+    """List the metrics of what can be read of a victim at all."""
     metrics = {row["metric"] for row in rows if row["status"] == "ran"}
     return [name for name in LEAKS if metrics & metrics_of(name)] or list(LEAKS)[:1]
 
 
 def leak_of(rows: Sequence[Row], metric: str) -> Leak:
-    """Find what is read of one kind.
-
-    Parameters
-    ----------
-    rows : sequence of mapping
-        Of one adversary.
-    metric : str
-        A key of ``LEAKS``.
-
-    Returns
-    -------
-    Leak
-    """
+    """Find what is read of one kind."""
     row = best(rows, metric)
     return Leak(
         LEAKS[metric], row, why_nothing(rows), None if row is None else of_group(row, rows, WORST_OFF)
@@ -148,17 +83,7 @@ def leak_of(rows: Sequence[Row], metric: str) -> Leak:
 
 
 def leak_cell(leak: Leak) -> str:
-    """Put a leak in words: its number, the guess, the interval, the verdict and the attack.
-
-    Parameters
-    ----------
-    leak : Leak
-
-    Returns
-    -------
-    str
-        Of several lines.
-    """
+    """Put a leak in words: its number, the guess, the interval, the verdict and the attack."""
     if leak.row is None:
         return IN_OPEN if leak.in_open else f"{NOT_TESTED}\n{leak.why}"
     row = leak.row
@@ -170,17 +95,7 @@ def leak_cell(leak: Leak) -> str:
 
 
 def worst_cell(leaks: Sequence[Leak]) -> str:
-    """Put the largest advantage in words, and what was not tested.
-
-    Parameters
-    ----------
-    leaks : sequence of Leak
-        Of one adversary.
-
-    Returns
-    -------
-    str
-    """
+    """Put the largest advantage in words, and what was not tested."""
     found = worst(leaks)
     if found is None or found.row is None:
         return NOT_TESTED
@@ -191,14 +106,6 @@ def worst_cell(leaks: Sequence[Leak]) -> str:
 
 def why_nothing(rows: Sequence[Row]) -> str:
     """Say why nothing was read: a failure, else who looked in vain, else what the attack on sums says.
-
-    Parameters
-    ----------
-    rows : sequence of mapping
-
-    Returns
-    -------
-    str
 
     Examples
     --------

@@ -22,21 +22,7 @@ def learning_table(
     mean: float,
     title: str,
 ) -> Table:
-    """Tabulate the error after each number of rounds, beside models that are trained in one place.
-
-    Parameters
-    ----------
-    rounds : sequence of int
-    rmse : sequence of float
-        In stars, after each of them.
-    centralised, bias, mean : float
-        RMSE of alternating least squares, of user and item biases, and of the training mean.
-    title : str
-
-    Returns
-    -------
-    Table
-    """
+    """Tabulate the error after each number of rounds, beside models that are trained in one place."""
     table = Table(title=title, title_justify="left")
     table.add_column("model")
     table.add_column("RMSE", justify="right")
@@ -49,17 +35,7 @@ def learning_table(
 
 
 def worse_than_mean(rows: Sequence[Row]) -> list[str]:
-    """Say which models predict worse than the training mean: a line for each victim and defense.
-
-    Parameters
-    ----------
-    rows : sequence of mapping
-        With the columns of ``results.json``; the reason of a model's error says so.
-
-    Returns
-    -------
-    list of str
-    """
+    """Say which models predict worse than the training mean: a line for each victim and defense."""
     poor = [row for row in rows if row["metric"] == ERROR and row["status"] == "ran" and row["reason"]]
     return [
         f"{victim}, {defense or 'none'}: {reason} (RMSE {_mean(found, 'value')}, training mean "
@@ -73,22 +49,7 @@ def _mean(rows: Sequence[Row], column: str) -> str:
 
 
 def tuning_table(trials: Sequence[Any], measure: str, title: str, most: int = 10) -> Table:
-    """Tabulate the best trials of a search, and how many failed.
-
-    Parameters
-    ----------
-    trials : sequence
-        With ``number``, ``options`` and ``value``, NaN where it failed; the best first.
-    measure : str
-        What was made small.
-    title : str
-    most : int
-        Trials to show.
-
-    Returns
-    -------
-    Table
-    """
+    """Tabulate the best trials of a search, and how many failed."""
     failed = sum(math.isnan(trial.value) for trial in trials)
     table = Table(title=f"{title}, {failed} failed" if failed else title, title_justify="left")
     names = list(trials[0].options)

@@ -21,17 +21,7 @@ ONCE, EVERYTHING, NOTHING = ",redrawn=false", "full-text", "part-text"
 
 
 def list_privacy_table(rows: Sequence[Row], title: str) -> Table:
-    """One line per way of hiding and number of rounds watched.
-
-    Parameters
-    ----------
-    rows : sequence of mapping
-    title : str
-
-    Returns
-    -------
-    Table
-    """
+    """One line per way of hiding and number of rounds watched."""
     table = Table(title=title, title_justify="left")
     heads = ("hidden by", "MB sent,\nmean client", "encrypt, s", "server adds, s", "rounds\nwatched")
     for name in (*heads, "AUC [95 %]", "best\nguess", "F1 [95 %]", "best\nguess", "F1 verdict"):
@@ -74,16 +64,6 @@ def list_privacy_figure(rows: Sequence[Row], directory: Path) -> list[Path]:
     Part-text, whose lists are the rated items, is where the lines begin; a dotted line stands where full-text
     is, whose lists say nothing; between them rho, the sampled unrated items per rated one. Samples that are
     drawn once tell for ever what one round tells: dashed.
-
-    Parameters
-    ----------
-    rows : sequence of mapping
-    directory : Path
-
-    Returns
-    -------
-    list of Path
-        The same figure as SVG and as PNG.
     """
     hidden = grouped(rows, "defense")
     with mpl.rc_context(STYLE):

@@ -10,18 +10,7 @@ Counted = tuple[str, str, int, int, str]  # where, what, how many, of how many, 
 
 
 def losses_table(losses: Sequence[Counted], name: str) -> Sheet:
-    """Tabulate what was left out or is not known, a line for each reason.
-
-    Parameters
-    ----------
-    losses : sequence of (where, what, count, of, why)
-    name : str
-        Of the data.
-
-    Returns
-    -------
-    Sheet
-    """
+    """Tabulate what was left out or is not known, a line for each reason."""
     return Sheet(
         title=f"What {name} loses on the way",
         columns=("file", "what", "lost", "of", "why"),

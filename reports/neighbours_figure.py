@@ -57,15 +57,6 @@ def leakage_figure(frame: pd.DataFrame) -> Figure:
     """Draw four panels, a line for each protocol; bars are 95 % intervals over clients.
 
     Against degree a mark is one adversary, against coalition the mean of some draws of members.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        Columns panel, protocol, x, right, by name, low, high, guess.
-
-    Returns
-    -------
-    Figure
     """
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(6.8, 5.2), layout="constrained")

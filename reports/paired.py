@@ -11,17 +11,7 @@ from reports.verdicts import number
 
 
 def paired_table(found: Sequence[Any]) -> Table:
-    """Tabulate paired tests, the stars as in Table 3 of paper 002.
-
-    Parameters
-    ----------
-    found : sequence
-        Of ``audit.scoring.paired_tests.Comparison``.
-
-    Returns
-    -------
-    Table
-    """
+    """Tabulate paired tests, the stars as in Table 3 of paper 002."""
     fewest = min((one.n_seeds for one in found), default=0)
     note = f"sign flips of {fewest} seeds: p >= {2.0**-fewest:.2g}"
     table = Table(title=f"Paired over seeds, one-sided; {note}", title_justify="left")

@@ -11,19 +11,7 @@ from reports.figures import MARKERS, ONE_PANEL, STYLE
 
 
 def rounds_figure(frame: pd.DataFrame, *, mean: float, published: float) -> Figure:
-    """Draw a panel for each learning rate, a line for each variant.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        Columns variant, rate, rounds, mae (stars).
-    mean, published : float
-        MAE of the mean of the training ratings, and of the paper.
-
-    Returns
-    -------
-    Figure
-    """
+    """Draw a panel for each learning rate, a line for each variant."""
     rates = sorted(frame["rate"].unique())
     variants = list(dict.fromkeys(frame["variant"]))
     colours = sns.color_palette("colorblind", len(variants))

@@ -19,16 +19,7 @@ PAPER = {  # paper 003, Table 2, ML-100K: MAE and RMSE
 
 
 def frame_of(rows: Sequence[Row]) -> pd.DataFrame:
-    """Rows that ran, with columns ``method`` and ``rate``.
-
-    Parameters
-    ----------
-    rows : sequence of mapping
-
-    Returns
-    -------
-    DataFrame
-    """
+    """Rows that ran, with columns ``method`` and ``rate``."""
     frame = pd.DataFrame(rows)
     frame = frame[frame["status"] == "ran"].copy()
     words = frame["victim"].str.split(" ")
@@ -38,20 +29,7 @@ def frame_of(rows: Sequence[Row]) -> pd.DataFrame:
 
 
 def chosen(frame: pd.DataFrame, rounds: int | None = None) -> pd.DataFrame:
-    """The rate and the rounds of least validation MAE, for each method and rotation.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        Of ``frame_of``.
-    rounds : int, optional
-        After how many rounds; without it these are chosen, too.
-
-    Returns
-    -------
-    DataFrame
-        One row for each method and rotation: method, seed, rate, rounds, mae, rmse, mean_mae, mean_rmse.
-    """
+    """The rate and the rounds of least validation MAE, for each method and rotation."""
     if rounds is not None:
         frame = frame[frame["rounds"] == rounds]
     keys = ["method", "seed", "rate", "rounds"]
@@ -70,22 +48,7 @@ def chosen(frame: pd.DataFrame, rounds: int | None = None) -> pd.DataFrame:
 
 
 def parts_table(rows: Sequence[Row], data: str, title: str, rounds: int | None = None) -> Table:
-    """Mean (standard deviation) over rotations, the paper's numbers beside.
-
-    Parameters
-    ----------
-    rows : sequence of mapping
-    data : str
-        Name of the data, for the paper's numbers.
-    title : str
-    rounds : int, optional
-        As of ``chosen``.
-
-    Returns
-    -------
-    Table
-        Errors in stars.
-    """
+    """Mean (standard deviation) over rotations, the paper's numbers beside."""
     table = Table(title=title, title_justify="left")
     for name in ("method", "MAE (sd)", "paper", "RMSE (sd)", "paper", "rates", "rounds", "rotations"):
         table.add_column(name, justify="left" if name == "method" else "right")
@@ -110,18 +73,7 @@ def parts_table(rows: Sequence[Row], data: str, title: str, rounds: int | None =
 
 
 def rounds_table(rows: Sequence[Row], title: str) -> Table:
-    """MAE after each number of rounds, at the rate of least validation MAE there; mean over rotations.
-
-    Parameters
-    ----------
-    rows : sequence of mapping
-    title : str
-
-    Returns
-    -------
-    Table
-        Errors in stars.
-    """
+    """MAE after each number of rounds, at the rate of least validation MAE there; mean over rotations."""
     frame = frame_of(rows)
     rounds = sorted({int(n_rounds) for n_rounds in frame["rounds"]})
     table = Table(title=title, title_justify="left")

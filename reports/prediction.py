@@ -38,22 +38,7 @@ def prediction_table(
     vary: str = "nothing",
     over_users: Mapping[tuple[str, str], tuple[float, float]] | None = None,
 ) -> Table:
-    """Mean (standard deviation) over seeds of both errors; Table 3's are beside them where nothing varies.
-
-    Parameters
-    ----------
-    rows : sequence of mappings
-    data : str
-        Name of the data, for the paper's numbers.
-    title, vary : str
-    over_users : mapping, optional
-        By the column ``victim`` and the metric: the 95 % interval over users of the mean over seeds.
-
-    Returns
-    -------
-    rich.table.Table
-        One row per rank, place and method, and one for the training mean.
-    """
+    """Mean (standard deviation) over seeds of both errors; Table 3's are beside them where nothing varies."""
     plain = vary == "nothing"
     table = Table(title=title, title_justify="left")
     place = [] if plain else [VARIED[vary]]
@@ -121,19 +106,7 @@ def _spread(values: pd.Series) -> str:
 
 
 def frame_of(rows: Sequence[Row], vary: str) -> pd.DataFrame:
-    """Put rows into a frame with columns ``method``, ``K`` and ``place``, the value of what is varied.
-
-    Parameters
-    ----------
-    rows : sequence of mapping
-    vary : str
-        ``nothing``, or a key of ``VARIED``.
-
-    Returns
-    -------
-    DataFrame
-        A method on which what is varied has no effect is there at every place.
-    """
+    """Put rows into a frame with columns ``method``, ``K`` and ``place``, the value of what is varied."""
     frame = pd.DataFrame(rows)
     words = frame["victim"].str.split(" K=", expand=True)
     frame = frame.assign(method=words[0], K=words[1].astype(int), place=0.0)

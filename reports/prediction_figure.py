@@ -27,20 +27,7 @@ METHODS = (
 
 
 def prediction_figure(rows: Sequence[Row], vary: str, directory: Path) -> list[Path]:
-    """Draw the MSE of every method, or against what is varied; a panel per K, bars of one deviation.
-
-    Parameters
-    ----------
-    rows : sequence of mapping
-    vary : str
-        ``nothing``, or a key of ``reports.prediction.VARIED``.
-    directory : Path
-
-    Returns
-    -------
-    list of Path
-        The same figure as SVG and as PNG; empty where nothing ran.
-    """
+    """Draw the MSE of every method, or against what is varied; a panel per K, bars of one deviation."""
     frame = frame_of(rows, vary)
     frame = frame[(frame["metric"] == "mse") & (frame["status"] == "ran")]
     if frame.empty:

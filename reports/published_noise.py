@@ -36,16 +36,6 @@ WIDEST = 10.0  # the largest scale of a linear axis
 def published_figures(rows: Sequence[Row], directory: Path) -> list[Path]:
     """Draw both figures, ratings and attributes, as SVG and PNG.
 
-    Parameters
-    ----------
-    rows : sequence of mapping
-        Of a sweep with a ``root-*`` attack and ``guess-uniform``.
-    directory : Path
-
-    Returns
-    -------
-    list of Path
-
     References
     ----------
     Paper 000 (arXiv:2210.07775), Figures 1 to 3.
@@ -59,20 +49,7 @@ def published_figures(rows: Sequence[Row], directory: Path) -> list[Path]:
 
 
 def published_noise(rows: Sequence[Row], metric: str) -> Figure:
-    """Draw a panel per scenario: the solver that ran, a random guess and the best guess.
-
-    Parameters
-    ----------
-    rows : sequence of mapping
-        Of one metric.
-    metric : str
-        A key of ``METRICS``.
-
-    Returns
-    -------
-    Figure
-        Its axis of scales is linear up to b = 10, else logarithmic.
-    """
+    """Draw a panel per scenario: the solver that ran, a random guess and the best guess."""
     scales = [scale_of(row) for row in rows]
     with mpl.rc_context(STYLE):
         figure, panels = panels_of(rows)

@@ -11,17 +11,7 @@ from reports.verdicts import Row, number
 
 
 def quality_table(rows: Sequence[Row], title: str) -> Table:
-    """Tabulate scenarios, readings and metrics: with and without encryption, beside popularity.
-
-    Parameters
-    ----------
-    rows : sequence of mapping
-    title : str
-
-    Returns
-    -------
-    Table
-    """
+    """Tabulate scenarios, readings and metrics: with and without encryption, beside popularity."""
     table = Table(title=title, title_justify="left")
     for name in ("scenario", "among", "metric"):
         table.add_column(name)

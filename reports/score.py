@@ -11,17 +11,7 @@ from reports.verdicts import Row, number, numbers_of, verdict_of, why_not
 
 
 def score_table(rows: Sequence[Row], title: str) -> Sheet:
-    """Tabulate every metric of one reconstruction.
-
-    Parameters
-    ----------
-    rows : sequence of mapping
-    title : str
-
-    Returns
-    -------
-    Sheet
-    """
+    """Tabulate every metric of one reconstruction."""
     lines = [
         (
             row["metric"],
@@ -52,17 +42,7 @@ def score_table(rows: Sequence[Row], title: str) -> Sheet:
 
 
 def reliability_table(bins: Sequence[Row]) -> Table:
-    """Tabulate what an attack claimed of its answers, beside the share that is right.
-
-    Parameters
-    ----------
-    bins : sequence of mapping
-        See ``audit.scoring.reliability``.
-
-    Returns
-    -------
-    Table
-    """
+    """Tabulate what an attack claimed of its answers, beside the share that is right."""
     table = Table(title="Reliability of the attack's probabilities", title_justify="left")
     for name in ("answers about", "probability", "answers", "clients", "claimed", "right", "95 % interval"):
         table.add_column(name, justify="left" if name == "answers about" else "right")

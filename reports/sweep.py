@@ -9,19 +9,7 @@ from reports.verdicts import Row, number, numbers_of, verdict_of, why_not
 
 
 def sweep_table(rows: Sequence[Row], title: str, attack: str) -> Sheet:
-    """Tabulate scenarios, scales and numbers of rounds: value, interval, guess, ceiling and its share.
-
-    Parameters
-    ----------
-    rows : sequence of mapping
-    title : str
-    attack : str
-        The one that is shown.
-
-    Returns
-    -------
-    Sheet
-    """
+    """Tabulate scenarios, scales and numbers of rounds: value, interval, guess, ceiling and its share."""
     metric = "rating_accuracy"
     lines = []
     for row in rows:

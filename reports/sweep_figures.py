@@ -32,22 +32,7 @@ GREY = "0.35"
 
 
 def sweep_figures(rows: Sequence[Row], directory: Path, strongest: str, *paper: str) -> list[Path]:
-    """Draw all figures of a sweep as SVG and PNG.
-
-    Parameters
-    ----------
-    rows : sequence of mappings
-        Of a sweep, ``defense`` as "laplace:scale=2".
-    directory : Path
-    strongest : str
-        The attack that is drawn for every number of rounds.
-    *paper : str
-        Attacks of which the first that ran in a scenario is drawn dashed beside it.
-
-    Returns
-    -------
-    list of Path
-    """
+    """Draw all figures of a sweep as SVG and PNG."""
     written = []
     for metric in METRICS:
         usable = [row for row in rows if row["metric"] == metric and row["status"] == "ran"]
@@ -63,23 +48,7 @@ def sweep_figures(rows: Sequence[Row], directory: Path, strongest: str, *paper: 
 
 
 def accuracy_against_scale(rows: Sequence[Row], metric: str, strongest: str, *paper: str) -> Figure:
-    """Draw a panel per scenario; a colour per number of rounds watched, the paper's procedure dashed grey.
-
-    Parameters
-    ----------
-    rows : sequence of mapping
-        Of one metric.
-    metric : str
-        A key of ``METRICS``.
-    strongest : str
-        The attack that is drawn for every number of rounds.
-    *paper : str
-        Attacks of which the first that ran in a scenario is drawn beside it.
-
-    Returns
-    -------
-    Figure
-    """
+    """Draw a panel per scenario; a colour per number of rounds watched, the paper's procedure dashed grey."""
     counts = sorted({row["rounds"] for row in rows if row["attack"] == strongest})
     colours = _colours(counts)
     scales = sorted({scale_of(row) for row in rows})
@@ -118,21 +87,7 @@ def _draw_paper(axes: Axes, rows: Sequence[Row], paper: Sequence[str], x_of: Cal
 
 
 def accuracy_against_rounds(rows: Sequence[Row], metric: str, strongest: str) -> Figure:
-    """Draw a panel per scenario, with a line per noise scale.
-
-    Parameters
-    ----------
-    rows : sequence of mapping
-        Of one metric.
-    metric : str
-        A key of ``METRICS``.
-    strongest : str
-        The attack that is drawn.
-
-    Returns
-    -------
-    Figure
-    """
+    """Draw a panel per scenario, with a line per noise scale."""
     rows = [row for row in rows if row["attack"] == strongest]
     scales = [b for b in sorted({scale_of(row) for row in rows}) if b > 0]
     colours = _colours(scales)

@@ -19,17 +19,7 @@ Line = list[tuple[float, Row]]
 
 
 def panels_of(rows: Sequence[Row]) -> tuple[Figure, Panels]:
-    """Lay out a figure with a panel for each scenario.
-
-    Parameters
-    ----------
-    rows : sequence of mapping
-
-    Returns
-    -------
-    tuple
-        The figure, and the panels by scenario.
-    """
+    """Lay out a figure with a panel for each scenario."""
     scenarios = list(dict.fromkeys((row["update"], row["weighting"]) for row in rows))
     columns = min(2, len(scenarios))
     height = -(-len(scenarios) // columns)
@@ -48,25 +38,7 @@ def line_of(
     rounds: int | None = None,
     scale: float | None = None,
 ) -> Line:
-    """Choose the rows of one line.
-
-    Parameters
-    ----------
-    rows : sequence of mapping
-        Of one scenario and metric.
-    attack : str
-    x_of : callable
-        Where a row lies.
-    rounds : int, optional
-        Only rows of so many rounds.
-    scale : float, optional
-        Only rows under noise of that scale.
-
-    Returns
-    -------
-    list of tuple
-        Where each row lies, ascending, and the row.
-    """
+    """Choose the rows of one line."""
     points = [
         (x_of(row), row)
         for row in rows
@@ -80,16 +52,6 @@ def line_of(
 def scale_of(row: Row) -> float:
     """Read the noise scale b from the text of a row's defense.
 
-    Parameters
-    ----------
-    row : Row
-        With the column ``defense``, which holds ``scale=``.
-
-    Returns
-    -------
-    float
-        In the units of the defense's option.
-
     Examples
     --------
     >>> scale_of({"defense": "laplace:scale=0.5"})
@@ -100,16 +62,6 @@ def scale_of(row: Row) -> float:
 
 def fell_back(row: Row) -> bool:
     """Say whether most clients got no answer, so that they count with the best guess.
-
-    Parameters
-    ----------
-    row : Row
-        With ``n_users``, ``n_abstained`` and ``verdict``.
-
-    Returns
-    -------
-    bool
-        True as well where the row was not tested.
 
     Examples
     --------
@@ -133,18 +85,7 @@ def draw_line(
     dashed: bool = False,
     limits: bool = True,
 ) -> None:
-    """Draw a line with its band, hollow marks where it fell back on the guess, and its ceiling.
-
-    Parameters
-    ----------
-    axes : Axes
-    line : list of tuple
-    colour : color
-    marker : str
-    dashed : bool
-    limits : bool
-        Whether the ceiling is drawn.
-    """
+    """Draw a line with its band, hollow marks where it fell back on the guess, and its ceiling."""
     x = [where for where, _ in line]
     y = [row["baseline"] if fell_back(row) else row["value"] for _, row in line]
     axes.plot(x, y, "--" if dashed else "-", color=colour)
@@ -160,13 +101,7 @@ def draw_line(
 
 
 def draw_guess(axes: Axes, line: Line) -> None:
-    """Draw the best guess without the transcript, and name it in the panel.
-
-    Parameters
-    ----------
-    axes : Axes
-    line : list of tuple
-    """
+    """Draw the best guess without the transcript, and name it in the panel."""
     x, y = [where for where, _ in line], [_float(row["baseline"]) for _, row in line]
     axes.plot(x, y, **GUESS)
     if x:
@@ -181,21 +116,7 @@ def finish(
     handles: list[Line2D],
     hollow: bool,
 ) -> None:
-    """Name panels and axes, and add the legend.
-
-    Parameters
-    ----------
-    figure : Figure
-    panels : dict
-    metric : str
-        In words.
-    unit : str
-        Of the horizontal axis.
-    handles : list of Line2D
-        Of the lines.
-    hollow : bool
-        Whether there are hollow marks.
-    """
+    """Name panels and axes, and add the legend."""
     for (update, weighting), axes in panels.items():
         axes.set_title(f"{update} / {weighting}")
         axes.set_ylim(0, 1.02)

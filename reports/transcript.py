@@ -11,18 +11,7 @@ from reports.folding import folded
 
 
 def facts_table(facts: Mapping[str, str], name: str) -> Table:
-    """Tabulate what a recording holds.
-
-    Parameters
-    ----------
-    facts : mapping of str to str
-    name : str
-        Of the recording.
-
-    Returns
-    -------
-    Table
-    """
+    """Tabulate what a recording holds."""
     table = Table(title=f"What {name} holds", title_justify="left")
     for column in ("what", "how much"):
         table.add_column(column, overflow="fold")
@@ -32,17 +21,7 @@ def facts_table(facts: Mapping[str, str], name: str) -> Table:
 
 
 def rule_table(rule: Sequence[Mapping[str, Any]]) -> Table:
-    """Tabulate the clients' rule as attacks take it.
-
-    Parameters
-    ----------
-    rule : sequence of mapping
-        ``name``, ``value``, ``source``.
-
-    Returns
-    -------
-    Table
-    """
+    """Tabulate the clients' rule as attacks take it."""
     table = Table(title="What the clients' rule is taken to be", title_justify="left")
     for column in ("key", "value", "why"):
         table.add_column(column, overflow="fold")
@@ -52,18 +31,7 @@ def rule_table(rule: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def attacks_table(attacks: Sequence[Mapping[str, Any]], adversary: str) -> Table:
-    """Tabulate which attacks apply.
-
-    Parameters
-    ----------
-    attacks : sequence of mapping
-        ``attack``, ``applies``, ``reason``.
-    adversary : str
-
-    Returns
-    -------
-    Table
-    """
+    """Tabulate which attacks apply."""
     table = Table(title=f"Attacks on what the {adversary} sees", title_justify="left")
     table.caption = "applies: it will look, which is no promise that it finds"
     table.caption_justify = "left"

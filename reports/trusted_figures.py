@@ -21,20 +21,7 @@ UNIT = "RMSE, units of 0..1"
 
 
 def trusted_figures(rows: Sequence[Row], vary: str, directory: Path) -> list[Path]:
-    """Draw what a grid shows, bars of one standard deviation over seeds.
-
-    Parameters
-    ----------
-    rows : sequence of mapping
-    vary : str
-        ``nothing`` draws RMSE against rounds and against K, ``weights`` RMSE over lambda and W.
-    directory : Path
-
-    Returns
-    -------
-    list of Path
-        Each figure as SVG and as PNG; empty where nothing is to be drawn.
-    """
+    """Draw what a grid shows, bars of one standard deviation over seeds."""
     frame = frame_of(rows)
     frame = frame[(frame["metric"] == "rmse_unit") & (frame["status"] == "ran")]
     if frame.empty or vary not in ("nothing", "weights"):

@@ -28,16 +28,7 @@ LEVEL = 0.95
 
 
 def frame_of(rows: Sequence[Row]) -> pd.DataFrame:
-    """Rows as a frame with columns ``system``, ``K`` and ``place``, in words, of what is varied.
-
-    Parameters
-    ----------
-    rows : sequence of mapping
-
-    Returns
-    -------
-    DataFrame
-    """
+    """Rows as a frame with columns ``system``, ``K`` and ``place``, in words, of what is varied."""
     frame = pd.DataFrame(rows)
     words = frame["victim"].str.extract(r"^(\S+) K=(\d+) ?(.*)$")
     return frame.assign(system=words[0], K=words[1].astype(int), place=words[2])
@@ -45,18 +36,6 @@ def frame_of(rows: Sequence[Row]) -> pd.DataFrame:
 
 def spread(values: pd.Series, digits: int = 4) -> str:
     """Write the mean over seeds, and half the width of its 95 % interval by Student's t.
-
-    Parameters
-    ----------
-    values : Series of float
-        One a seed.
-    digits : int
-        After the point.
-
-    Returns
-    -------
-    str
-        A dash where there is no value, and no width where there is one.
 
     Examples
     --------
@@ -72,20 +51,7 @@ def spread(values: pd.Series, digits: int = 4) -> str:
 
 
 def recommendation_table(rows: Sequence[Row], data: str, title: str) -> Table:
-    """P@5 and R@5 after the last round in both universes, popularity and the paper's numbers beside.
-
-    Parameters
-    ----------
-    rows : sequence of mapping
-    data : str
-        Name of the data, for the paper's numbers.
-    title : str
-
-    Returns
-    -------
-    Table
-        Precision and recall, in 0..1.
-    """
+    """P@5 and R@5 after the last round in both universes, popularity and the paper's numbers beside."""
     table = Table(title=title, title_justify="left")
     for name in ("K", "system", "P@5 implicit", "R@5 implicit", "P@5 all", "R@5 all", "paper P@5", "R@5"):
         table.add_column(name, justify="left" if name == "system" else "right")
@@ -104,17 +70,7 @@ def recommendation_table(rows: Sequence[Row], data: str, title: str) -> Table:
 
 
 def error_table(rows: Sequence[Row], title: str) -> Table:
-    """RMSE in units of 0..1 after the last round, with U^ and with U, and the constant mean.
-
-    Parameters
-    ----------
-    rows : sequence of mapping
-    title : str
-
-    Returns
-    -------
-    Table
-    """
+    """RMSE in units of 0..1 after the last round, with U^ and with U, and the constant mean."""
     table = Table(title=title, title_justify="left")
     for name in ("K", "varied", "system", "RMSE", "RMSE with U alone", "constant mean", "seeds"):
         table.add_column(name, justify="left" if name == "system" else "right")
@@ -134,17 +90,7 @@ def error_table(rows: Sequence[Row], title: str) -> Table:
 
 
 def traffic_table(rows: Sequence[Row], title: str) -> Table:
-    """What is sent in a round, counted, and seconds of a training.
-
-    Parameters
-    ----------
-    rows : sequence of mapping
-    title : str
-
-    Returns
-    -------
-    Table
-    """
+    """What is sent in a round, counted, and seconds of a training."""
     table = Table(title=title, title_justify="left")
     for name in ("K", "varied", "system", "users", "rows", "messages", "bytes", "messages / row", "s a run"):
         table.add_column(name, justify="left" if name == "system" else "right")
@@ -159,34 +105,13 @@ def traffic_table(rows: Sequence[Row], title: str) -> Table:
 
 
 def over_weights(frame: pd.DataFrame) -> pd.DataFrame:
-    """Spread rows of ``--vary weights`` over lambda and W, means over seeds.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        From ``frame_of``, of one metric.
-
-    Returns
-    -------
-    DataFrame
-        A row for each lambda, a column for each W, both growing.
-    """
+    """Spread rows of ``--vary weights`` over lambda and W, means over seeds."""
     words = frame["place"].str.extract(r"lambda=(\S+) W=(\S+)").astype(float)
     return frame.assign(share=words[0], weight=words[1]).pivot_table("value", "share", "weight")
 
 
 def last_rounds(frame: pd.DataFrame) -> pd.DataFrame:
-    """Rows after each system's last measured round.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        From ``frame_of``.
-
-    Returns
-    -------
-    DataFrame
-    """
+    """Rows after each system's last measured round."""
     last = frame.groupby(["system", "K", "place"])["rounds"].transform("max")
     return frame[frame["rounds"].isna() | (frame["rounds"] == last)]
 

@@ -32,31 +32,12 @@ LOOKED = " clients got no answer"  # in the reason of an attack that applies and
 
 
 def tested(row: Row) -> bool:
-    """Tell whether a row holds a number that an attack answered for.
-
-    Parameters
-    ----------
-    row : mapping
-
-    Returns
-    -------
-    bool
-    """
+    """Tell whether a row holds a number that an attack answered for."""
     return verdict_of(row) != NOT_TESTED and number(row["advantage"]) != "-"
 
 
 def number(value: Any, digits: int = 3) -> str:
     """Write a number for people; a dash where there is none.
-
-    Parameters
-    ----------
-    value : float or None
-    digits : int
-        After the point.
-
-    Returns
-    -------
-    str
 
     Examples
     --------
@@ -69,33 +50,12 @@ def number(value: Any, digits: int = 3) -> str:
 
 
 def is_guess(row: Row) -> bool:
-    """Tell whether a row is of a guess, which reads nothing and has no verdict.
-
-    Parameters
-    ----------
-    row : mapping
-        With the columns of ``results.json``.
-
-    Returns
-    -------
-    bool
-    """
+    """Tell whether a row is of a guess, which reads nothing and has no verdict."""
     return str(row.get("attack", "")).startswith("guess-")
 
 
 def of_what(row: Row, words: str = ", {}") -> str:
     """Say what a number that stands for ratings is about, where that is not a client's ratings.
-
-    Parameters
-    ----------
-    row : mapping
-    words : str
-        With a place for it.
-
-    Returns
-    -------
-    str
-        Empty for a client's ratings, and for any other metric.
 
     Examples
     --------
@@ -108,15 +68,6 @@ def of_what(row: Row, words: str = ", {}") -> str:
 def verdict_of(row: Row) -> str:
     """Say a row's verdict; NOT TESTED where the attack did not run, nothing of a guess.
 
-    Parameters
-    ----------
-    row : mapping
-        With the columns of ``results.json``.
-
-    Returns
-    -------
-    str
-
     Examples
     --------
     >>> verdict_of({"status": "failed", "verdict": ""}), verdict_of({"status": "ran", "verdict": "LEAK"})
@@ -128,17 +79,7 @@ def verdict_of(row: Row) -> str:
 
 
 def why_not(row: Row) -> str:
-    """Say why a row has no number, or none that settles anything, and what one without truth is about.
-
-    Parameters
-    ----------
-    row : mapping
-
-    Returns
-    -------
-    str
-        Empty where neither is so.
-    """
+    """Say why a row has no number, or none that settles anything, and what one without truth is about."""
     if row["status"] != "ran":
         return f"{row['status']}: {row['reason']}"
     if verdict_of(row) == INCONCLUSIVE or (verdict_of(row) and row["metric"] == ANSWERED):
@@ -150,16 +91,6 @@ def why_not(row: Row) -> str:
 
 def why_nothing(rows: Sequence[Row]) -> str:
     """Say which attacks looked in vain, or else the reason that most families of attacks have.
-
-    Parameters
-    ----------
-    rows : sequence of mapping
-        Of attacks that have no answer.
-
-    Returns
-    -------
-    str
-        Empty where none has a reason.
 
     Examples
     --------
@@ -190,33 +121,12 @@ def why_nothing(rows: Sequence[Row]) -> str:
 
 
 def answers_few(row: Row) -> bool:
-    """Whether an attack answers some clients, and leaves too many open for a verdict.
-
-    Parameters
-    ----------
-    row : mapping
-
-    Returns
-    -------
-    bool
-    """
+    """Whether an attack answers some clients, and leaves too many open for a verdict."""
     return LOOKED in str(row.get("reason", "")) and 0 < row.get("n_abstained", 0) < row.get("n_users", 0)
 
 
 def numbers_of(row: Row, digits: int = 3) -> dict[str, str]:
-    """Put value, interval, guess and ceiling in words.
-
-    Parameters
-    ----------
-    row : mapping
-    digits : int
-        Of the value.
-
-    Returns
-    -------
-    dict
-        Dashes where nothing was tested.
-    """
+    """Put value, interval, guess and ceiling in words."""
     names = ("value", "ci_low", "ci_high", "baseline", "ceiling", "ceiling_ml", "advantage")
     if verdict_of(row) == NOT_TESTED or row["status"] != "ran":
         return {"interval": "-", "answered": "-", **dict.fromkeys(names, "-")}
@@ -233,16 +143,6 @@ def numbers_of(row: Row, digits: int = 3) -> dict[str, str]:
 
 def grouped(rows: Sequence[Row], *columns: str) -> dict[Any, list[Row]]:
     """Group rows by what they have in some columns, in the order in which that comes first.
-
-    Parameters
-    ----------
-    rows : sequence of mapping
-    *columns : str
-
-    Returns
-    -------
-    dict
-        By the value of one column, or by a tuple of the values of several.
 
     Examples
     --------

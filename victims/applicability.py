@@ -26,19 +26,7 @@ T = TypeVar("T")
 
 
 def obstacle(victim: Victim, defenses: Sequence[Defense]) -> str:
-    """Say why a victim cannot have defenses.
-
-    Parameters
-    ----------
-    victim : Victim
-    defenses : sequence of Defense
-        In their order; encryption is best the ideal one, which makes no key.
-
-    Returns
-    -------
-    str
-        The first reason; empty where there is none, or where that cannot be told without ratings.
-    """
+    """Say why a victim cannot have defenses."""
     try:
         refuse_twice(defenses)
         for defense in defenses:
@@ -67,17 +55,7 @@ def _refuse_by_network(victim: Victim, defenses: Sequence[Defense]) -> None:
 
 
 def network_of(victim: Victim) -> Network | None:
-    """Form the network of a victim among a few clients.
-
-    Parameters
-    ----------
-    victim : Victim
-
-    Returns
-    -------
-    Network or None
-        None where these clients can have none. The star of one server needs no start of a training.
-    """
+    """Form the network of a victim among a few clients."""
     if isinstance(victim, OneServer):
         return Star(Shape(0, 0, 0))
     return _asked(lambda: victim.network(victim.init(_few(), 0), _few()))

@@ -16,18 +16,7 @@ from victims.protocols.switches import Switches
 
 
 def refuse_in_turn(victim: Victim, defense: Defense) -> None:
-    """Refuse a defense that a server which steps at every upload rules out.
-
-    Parameters
-    ----------
-    victim : Victim
-    defense : Defense
-
-    Raises
-    ------
-    InputError
-        Naming the defense.
-    """
+    """Refuse a defense that a server which steps at every upload rules out."""
     if victim.stepwise and defense.changes_uploads and not defense.additive:
         raise InputError(
             f"{defense.name} cannot be applied where the server steps at every upload: what is done to "
@@ -36,17 +25,7 @@ def refuse_in_turn(victim: Victim, defense: Defense) -> None:
 
 
 def refuse_twice(defenses: Sequence[Defense]) -> None:
-    """Refuse the same noise twice: it is drawn by its name, so that the second would be the first again.
-
-    Parameters
-    ----------
-    defenses : sequence of Defense
-
-    Raises
-    ------
-    InputError
-        Naming the defense.
-    """
+    """Refuse the same noise twice: it is drawn by its name, so that the second would be the first again."""
     names = [defense.name for defense in defenses if defense.changes_uploads]
     for name in names:
         if names.count(name) > 1:
@@ -57,20 +36,7 @@ def refuse_twice(defenses: Sequence[Defense]) -> None:
 
 
 def refuse_beside_biases(victim: Victim, defense: Defense, *, encrypts: bool) -> None:
-    """Refuse what protects rows alone where clients send what changes an item's bias beside them.
-
-    Parameters
-    ----------
-    victim : Victim
-    defense : Defense
-    encrypts : bool
-        Whether it seals rows.
-
-    Raises
-    ------
-    InputError
-        Naming the defense.
-    """
+    """Refuse what protects rows alone where clients send what changes an item's bias beside them."""
     if isinstance(victim, Switches) and victim.biases is not None and (encrypts or defense.changes_uploads):
         raise InputError(
             f"{defense.name} must have no biases beside the rows that it protects, for clients send their "
@@ -81,24 +47,7 @@ def refuse_beside_biases(victim: Victim, defense: Defense, *, encrypts: bool) ->
 def refuse_on_the_way(
     network: Network, defenses: Sequence[Defense], position: int, *, encrypts: bool, shares_scale: bool
 ) -> None:
-    """Refuse a defense that makes no sense among others, or on the way that rows take.
-
-    Parameters
-    ----------
-    network : Network
-    defenses : sequence of Defense
-    position : int
-        Of the defense that is meant.
-    encrypts : bool
-        Whether it seals rows.
-    shares_scale : bool
-        Whether a server would hand out the scale of its noise.
-
-    Raises
-    ------
-    InputError
-        Naming the defense.
-    """
+    """Refuse a defense that makes no sense among others, or on the way that rows take."""
     defense = defenses[position]
     network.check(defense.name, encrypts, defense.sums_of_neighbours)
     if network.edges is not None and shares_scale:
@@ -114,45 +63,12 @@ def refuse_on_the_way(
 
 
 def sampled(defenses: Sequence[Defense], ratings: Ratings, round_: int, seed: int) -> Sample | None:
-    """Unrated items that take part in a round, by the one defense that chooses them.
-
-    Parameters
-    ----------
-    defenses : sequence of Defense
-    ratings : Ratings
-    round_ : int
-    seed : int
-
-    Returns
-    -------
-    Sample or None
-        None where no defense chooses.
-
-    Raises
-    ------
-    InputError
-        If two defenses choose.
-    """
+    """Unrated items that take part in a round, by the one defense that chooses them."""
     return only_one([d.sampled(ratings, round_, seed) for d in defenses])
 
 
 def only_one(samples: Sequence[Sample | None]) -> Sample | None:
-    """Choose the sample of the one defense that has one.
-
-    Parameters
-    ----------
-    samples : sequence of Sample or None
-        One a defense.
-
-    Returns
-    -------
-    Sample or None
-
-    Raises
-    ------
-    InputError
-        If two defenses choose.
-    """
+    """Choose the sample of the one defense that has one."""
     chosen = [sample for sample in samples if sample is not None]
     if len(chosen) > 1:
         raise InputError("at most one defense may sample unrated items; leave the others out")

@@ -21,64 +21,36 @@ ITEM_SERVER = -2  # of the parties
 
 @dataclass(frozen=True)
 class SentBatch:
-    """Rows on their way, as ``TranscriptWriter.messages`` takes them.
-
-    Attributes
-    ----------
-    sender, kind, index : (n_rows,) int
-    gradient : (n_rows, factors) float64
-    ciphertext : list of bytes or None, optional
-        In place of the gradients; None for rows that stay in the clear.
-    exponent : (n_rows,) int32, optional
-        What an encoding publishes beside a row.
-    sequence, reference, bias : (n_rows,) int32, (n_rows, factors) float64, (n_rows,) float64, optional
-        As of ``Rows``.
-    receiver : int or None, optional
-        The server, if nothing is said; None where the edges of the network say who.
-    """
+    """Rows on their way, as ``TranscriptWriter.messages`` takes them."""
 
     sender: Int[np.ndarray, " rows"]
     kind: Int[np.ndarray, " rows"]
     index: Int[np.ndarray, " rows"]
     gradient: Float[np.ndarray, "rows factors"]
+    # in place of the gradients; None for rows that stay in the clear
     ciphertext: Sequence[bytes | None] | None = None
-    exponent: Int[np.ndarray, " rows"] | None = None
-    sequence: Int[np.ndarray, " rows"] | None = None
-    reference: Float[np.ndarray, "rows factors"] | None = None
-    bias: Float[np.ndarray, " rows"] | None = None
+    exponent: Int[np.ndarray, " rows"] | None = None  # what an encoding publishes beside a row
+    sequence: Int[np.ndarray, " rows"] | None = None  # as of ``Rows``
+    reference: Float[np.ndarray, "rows factors"] | None = None  # as of ``Rows``
+    bias: Float[np.ndarray, " rows"] | None = None  # as of ``Rows``
+    # the server, if nothing is said; None where the edges of the network say who
     receiver: int | None = SERVER
 
 
 class Exchange(NamedTuple):
-    """Everything that is sent in one round.
-
-    Attributes
-    ----------
-    round : int
-    items, attributes : (n_items, factors), (n_attributes, factors)
-        What everybody knows.
-    ciphertext : list of bytes, optional
-        In place of both, where the server does not know them.
-    noise_scale : (n_items + n_attributes, factors), optional
-        Standard deviation of the noise in every upload about a row, where the server knows it.
-    batches : iterator of SentBatch
-        Uploads, what the item server sends, decrypted sums; formed while they are read, to bound memory.
-    sums : list of Sums
-        What somebody sees of encrypted rows.
-    bias : (n_items + n_attributes,), optional
-        What everybody adds to predictions.
-    holdings : iterator of Holding, optional
-        What single clients know; None where rows go to one server, and nobody knows more than everybody.
-    """
+    """Everything that is sent in one round."""
 
     round: int
-    items: Float[np.ndarray, "items factors"]
-    attributes: Float[np.ndarray, "attributes factors"]
-    ciphertext: list[bytes] | None
+    items: Float[np.ndarray, "items factors"]  # what everybody knows
+    attributes: Float[np.ndarray, "attributes factors"]  # what everybody knows
+    ciphertext: list[bytes] | None  # in place of both, where the server does not know them
+    # standard deviation of the noise in every upload about a row, where the server knows it
     noise_scale: Float[np.ndarray, "rows factors"] | None
+    # uploads, what the item server sends, decrypted sums; formed while they are read, to bound memory
     batches: Iterator[SentBatch]
-    sums: list[Sums]
-    bias: Float[np.ndarray, " rows"] | None = None
+    sums: list[Sums]  # what somebody sees of encrypted rows
+    bias: Float[np.ndarray, " rows"] | None = None  # what everybody adds to predictions
+    # what single clients know; None where rows go to one server, and nobody knows more than everybody
     holdings: Iterator[Holding] | None = None
 
 
@@ -89,24 +61,7 @@ def exchange_of(
     on_received: bool = True,
     watched: Int[np.ndarray, " watched"] | None = None,
 ) -> Exchange:
-    """What is sent in one round, as a function of the run before it.
-
-    Parameters
-    ----------
-    run : Run
-    users : (n,) int
-        Clients whose uploads are kept, ascending.
-    round_ : int
-        Its number, from 0.
-    on_received : bool
-        As of ``Run.trained``.
-    watched : (n,) int, optional
-        Clients whose own knowledge is kept, ascending; ``users`` without it.
-
-    Returns
-    -------
-    Exchange
-    """
+    """What is sent in one round, as a function of the run before it."""
     watched = users if watched is None else watched
     network = run.network
     items, attributes = run.victim.broadcast(run.state)
@@ -124,16 +79,7 @@ def exchange_of(
 
 
 def decrypts_sums(run: Run) -> bool:
-    """Tell whether somebody decrypts the sums of encrypted rows for a server that cannot.
-
-    Parameters
-    ----------
-    run : Run
-
-    Returns
-    -------
-    bool
-    """
+    """Tell whether somebody decrypts the sums of encrypted rows for a server that cannot."""
     return run.cipher is not None and not run.victim.blind_server
 
 

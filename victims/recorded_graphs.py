@@ -11,14 +11,7 @@ from victims.transcript.writer import TranscriptWriter
 
 
 class GraphsWritten:
-    """Edges along which the rows of the kept clients go.
-
-    Parameters
-    ----------
-    writer : TranscriptWriter
-    users : (n_users,) int
-        Clients whose rows are kept, ascending.
-    """
+    """Edges along which the rows of the kept clients go."""
 
     def __init__(self, writer: TranscriptWriter, users: Int[np.ndarray, " users"]) -> None:
         self._writer, self._users = writer, users
@@ -26,14 +19,7 @@ class GraphsWritten:
         self._first = 0
 
     def add(self, round_: int, edges: Edges | None) -> None:
-        """Take the graph of a round that is recorded; None where rows go to one server.
-
-        Parameters
-        ----------
-        round_ : int
-            Larger than those before it.
-        edges : Edges, optional
-        """
+        """Take the graph of a round that is recorded; None where rows go to one server."""
         if edges is None or (self._edges is not None and _same(edges, self._edges)):
             return
         if self._edges is not None:

@@ -44,39 +44,7 @@ def record(
     seed: int = 0,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> None:
-    """Run a victim up to the last of ``rounds`` and write the transcript ``path`` and its truth.
-
-    Parameters
-    ----------
-    victim : Victim
-    ratings : Ratings
-    path : Path
-        Directory to create. The truth goes to ``NAME.truth.arrow`` beside it, the clients' factors in the
-        kept rounds to ``NAME.factors.arrow``, and where uploads are encrypted the clients' key to
-        ``NAME.key.json``.
-    rounds : sequence of int
-        Rounds to keep, counted from 0; all rounds up to the largest are trained.
-    users : sequence of int, optional
-        Clients to keep; everybody takes part in training either way. Where sums are decrypted all clients
-        are kept, for the sums are of all.
-    defenses : sequence of Defense
-        Applied in this order to every upload; encryption comes last.
-    train_on_received : bool
-        Whether receivers train on what reaches them, as they would; False trains them on the rows before
-        the defenses, so that recordings under different defenses show the same factors.
-    watched : sequence of int, optional
-        Clients whose own knowledge is kept, where clients know more than everybody does: these can be
-        adversaries. ``users`` without it.
-    seed : int
-    progress : callable
-        Called with (rounds done, rounds in all).
-
-    Raises
-    ------
-    InputError
-        If a round or user does not exist, ``path`` exists, training diverges or is over before the last
-        round, a number is too large to encrypt, or some clients are left out where sums are decrypted.
-    """
+    """Run a victim up to the last of ``rounds`` and write the transcript ``path`` and its truth."""
     kept_rounds, kept_users = _wanted_rounds(rounds), _wanted_users(users, ratings.n_users)
     for beside in (truth_path(path), factors_path(path), key_path(path)):
         if beside.exists():
@@ -126,19 +94,7 @@ def record(
 
 
 def write_exchange(writer: TranscriptWriter, exchange: Exchange) -> None:
-    """Append one round to a transcript.
-
-    Parameters
-    ----------
-    writer : TranscriptWriter
-    exchange : Exchange
-        Its batches are read once.
-
-    Raises
-    ------
-    InputError
-        As the writer's methods.
-    """
+    """Append one round to a transcript."""
     writer.state(
         exchange.round,
         exchange.items,
@@ -172,18 +128,7 @@ def write_exchange(writer: TranscriptWriter, exchange: Exchange) -> None:
 def truth_columns(
     ratings: Ratings, users: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """User, kind, index and value of the ratings that exist and of all attribute columns.
-
-    Parameters
-    ----------
-    ratings : Ratings
-    users : (n,) int
-
-    Returns
-    -------
-    user, kind, index, value
-        (n_rows,) each.
-    """
+    """User, kind, index and value of the ratings that exist and of all attribute columns."""
     kept = np.isin(np.arange(ratings.n_users), users)
     mine, n_attributes = np.repeat(kept, np.diff(ratings.indptr)), ratings.n_attributes
     # as narrow as in the file: of millions of ratings wider copies are most of what a recording takes
@@ -221,23 +166,7 @@ def _manifest_of(run: Run, rounds: list[int]) -> Manifest:
 
 
 def manifest_of(victim: Victim, ratings: Ratings, rounds: list[int]) -> Manifest:
-    """What a recording of a victim declares.
-
-    Parameters
-    ----------
-    victim : Victim
-    ratings : Ratings
-    rounds : list of int
-
-    Returns
-    -------
-    Manifest
-
-    Raises
-    ------
-    InputError
-        If a hyper-parameter is none that a recording can declare, such as a rate of 1e308.
-    """
+    """What a recording of a victim declares."""
     try:
         return victim.manifest(ratings, rounds)
     except ValidationError as error:

@@ -41,40 +41,17 @@ from victims.transcript.view import ITEM
 
 
 class Run(NamedTuple):
-    """A training in progress.
-
-    Attributes
-    ----------
-    victim : Victim
-    ratings : Ratings
-        Those that clients train on, on their devices.
-    defenses : tuple of Defense
-    seed : int
-    cipher : Cipher or None
-        None where uploads stay in the clear.
-    state : Any
-        Of the victim, before the next round.
-    """
+    """A training in progress."""
 
     victim: Victim
-    ratings: Ratings
+    ratings: Ratings  # those that clients train on, on their devices
     defenses: tuple[Defense, ...]
     seed: int
-    cipher: Cipher | None
-    state: Any
+    cipher: Cipher | None  # none where uploads stay in the clear
+    state: Any  # of the victim, before the next round
 
     def trained(self, round_: int, sums: Sequence[Sums] = (), on_received: bool = True) -> Run:
-        """The run after a round.
-
-        Parameters
-        ----------
-        round_ : int
-            Its number, from 0.
-        sums : sequence of Sums
-            Of the round, where they are formed already.
-        on_received : bool
-            Whether receivers step with what reaches them, or with the rows before the defenses.
-        """
+        """The run after a round."""
         sample = sampled(self.defenses, self.ratings, round_, self.seed)
         arrived = received(self, round_, sums, sample) if on_received else None
         return self._replace(state=self.victim.round(self.state, self.ratings, arrived, sample))
@@ -90,13 +67,7 @@ class Run(NamedTuple):
         return self.victim.user_factors(self.state, self.ratings, sample)
 
     def predictor(self, round_: int) -> Predictor:
-        """What the clients predict in a round.
-
-        Parameters
-        ----------
-        round_ : int
-            Of the clients' factors.
-        """
+        """What the clients predict in a round."""
         sample = sampled(self.defenses, self.ratings, round_, self.seed)
         return self.victim.predictor(self.state, self.ratings, sample)
 
@@ -107,43 +78,14 @@ class Run(NamedTuple):
 
 
 def biases_of(run: Run) -> Biases | None:
-    """Look up the biases of a victim that has the switch for them.
-
-    Parameters
-    ----------
-    run : Run
-
-    Returns
-    -------
-    Biases or None
-        In stars.
-    """
+    """Look up the biases of a victim that has the switch for them."""
     if not isinstance(run.victim, Switches) or run.victim.biases is None:
         return None
     return run.state.biases
 
 
 def start(victim: Victim, ratings: Ratings, defenses: Sequence[Defense], seed: int) -> Run:
-    """A training before round 0.
-
-    Parameters
-    ----------
-    victim : Victim
-    ratings : Ratings
-    defenses : sequence of Defense
-        Applied in this order to every upload; encryption comes last.
-    seed : int
-
-    Returns
-    -------
-    Run
-
-    Raises
-    ------
-    InputError
-        If encryption is not the last defense or named twice, or a defense changes uploads by what is in them
-        where the server steps at every upload.
-    """
+    """A training before round 0."""
     refuse_twice(defenses)
     for defense in defenses:
         ratings = defense.on_device(ratings, seed)
@@ -166,24 +108,7 @@ def start(victim: Victim, ratings: Ratings, defenses: Sequence[Defense], seed: i
 def formed_rows(
     run: Run, users: np.ndarray, round_: int, sample: Sample | None = None, on_received: bool = True
 ) -> Iterator[Rows]:
-    """Rows of clients after what defenses do once for all who receive them.
-
-    Parameters
-    ----------
-    run : Run
-    users : (n,) int
-        Ascending.
-    round_ : int
-    sample : Sample, optional
-        Of the round, where it is drawn already.
-    on_received : bool
-        As of ``Run.trained``; where the server steps at every upload, the next ones depend on it.
-
-    Yields
-    ------
-    Rows
-        Clients ascending, in memory-sized pieces.
-    """
+    """Rows of clients after what defenses do once for all who receive them."""
     sample = sample or sampled(run.defenses, run.ratings, round_, run.seed)
     if run.victim.stepwise:
         arrived = received(run, round_) if on_received else None
@@ -195,18 +120,7 @@ def formed_rows(
 
 
 def each_message(run: Run, round_: int) -> Protect | None:
-    """What defenses do to every message anew, from the first that does on; None where none does.
-
-    Parameters
-    ----------
-    run : Run
-    round_ : int
-
-    Returns
-    -------
-    callable or None
-        From rows and the seed of a message to rows.
-    """
+    """What defenses do to every message anew, from the first that does on; None where none does."""
     each = _once_and_each(run.defenses)[1]
     if not each:
         return None
@@ -216,18 +130,7 @@ def each_message(run: Run, round_: int) -> Protect | None:
 def sent_rows(
     run: Run, users: np.ndarray, round_: int, sample: Sample | None = None, on_received: bool = True
 ) -> Iterator[Rows]:
-    """Rows as they leave the clients, before they are encrypted, for one who receives those of all.
-
-    Parameters
-    ----------
-    run, users, round_, sample, on_received
-        As of ``formed_rows``.
-
-    Yields
-    ------
-    Rows
-        Clients ascending, in memory-sized pieces.
-    """
+    """Rows as they leave the clients, before they are encrypted, for one who receives those of all."""
     each = each_message(run, round_)
     for rows in formed_rows(run, users, round_, sample, on_received):
         yield rows if each is None else each(rows, run.seed)
@@ -236,22 +139,7 @@ def sent_rows(
 def received(
     run: Run, round_: int, sums: Sequence[Sums] = (), sample: Sample | None = None
 ) -> Received | None:
-    """What arrives in a round, as those who receive it step with it.
-
-    Parameters
-    ----------
-    run : Run
-    round_ : int
-    sums : sequence of Sums
-        Of the round, where they are formed already.
-    sample : Sample, optional
-        Of the round, where it is drawn already.
-
-    Returns
-    -------
-    Received or None
-        None where nothing is done to the rows: the victim then works by itself, without forming them.
-    """
+    """What arrives in a round, as those who receive it step with it."""
     if run.cipher is None and not any(defense.changes_uploads for defense in run.defenses):
         return None
     if run.victim.stepwise:
@@ -261,20 +149,7 @@ def received(
 
 
 def sums_of(run: Run, round_: int, watched: np.ndarray) -> list[Sums]:
-    """The sums that are seen of encrypted rows.
-
-    Parameters
-    ----------
-    run : Run
-        With a cipher.
-    round_ : int
-    watched : (n,) int
-        Clients whose own sums are wanted, where clients see some.
-
-    Returns
-    -------
-    list of Sums
-    """
+    """The sums that are seen of encrypted rows."""
     assert run.cipher is not None
     rows, each = _rows_of_all(run, round_), each_message(run, round_)
     return run.network.sums(rows, each, run.cipher, watched, run.seed)

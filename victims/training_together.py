@@ -20,20 +20,7 @@ from victims.training import Run, received
 
 
 def trained_together(runs: Sequence[Run], rounds: int) -> list[Run | InputError]:
-    """Train runs of the same ratings, defenses and seed.
-
-    Parameters
-    ----------
-    runs : sequence of Run
-        Before round 0.
-    rounds : int
-        How many to train.
-
-    Returns
-    -------
-    list of Run or InputError
-        In the order of ``runs``; the error of one that diverged.
-    """
+    """Train runs of the same ratings, defenses and seed."""
     victims = _alike([run.victim for run in runs])
     if victims is None:
         return [_trained(run, rounds) for run in runs]

@@ -43,20 +43,11 @@ CONSTANTS = (*OF_STEP, "local_steps")
 
 @dataclass(frozen=True)
 class AdaptiveSteps:
-    """The rule; its constants are ``CONSTANTS``, of which rate and epsilon are fitted.
+    """The rule; its constants are ``CONSTANTS``, of which rate and epsilon are fitted."""
 
-    Attributes
-    ----------
-    name : str
-        ``adam``, ``adamw``, ``rmsprop`` or ``adagrad``.
-    optimizer : Optimizer
-    decay : float
-        Weight decay beside the step, as programs have it by default.
-    """
-
-    name: str = "adam"
+    name: str = "adam"  # ``adam``, ``adamw``, ``rmsprop`` or ``adagrad``
     optimizer: Optimizer = ADAM
-    decay: float = 0.0
+    decay: float = 0.0  # weight decay beside the step, as programs have it by default
     mixes_rows: bool = False
 
     def families(self, manifest: Manifest) -> tuple[Family, ...]:

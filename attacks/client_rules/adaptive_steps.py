@@ -30,24 +30,13 @@ CONSTANTS = ("log_rate", "epsilon", "factor_decay", "item_decay", "weight_decay"
 
 
 class Optimizer(NamedTuple):
-    """How moments of gradients are kept.
-
-    Attributes
-    ----------
-    name : str
-    first, second : float
-        Shares of both moments that are kept from step to step, a and b.
-    taken : float
-        Weight of a squared gradient, c.
-    corrected : bool
-        Whether moments are divided by the weight that they hold.
-    """
+    """How moments of gradients are kept."""
 
     name: str
-    first: float
-    second: float
-    taken: float
-    corrected: bool
+    first: float  # shares of both moments that are kept from step to step, a and b
+    second: float  # shares of both moments that are kept from step to step, a and b
+    taken: float  # weight of a squared gradient, c
+    corrected: bool  # whether moments are divided by the weight that they hold
 
 
 ADAM = Optimizer("adam", 0.9, 0.999, 0.001, True)
@@ -56,48 +45,25 @@ ADAGRAD = Optimizer("adagrad", 0.0, 1.0, 1.0, False)
 
 
 class Moments(NamedTuple):
-    """Of a gradient, each of its shape.
+    """Of a gradient, each of its shape."""
 
-    Attributes
-    ----------
-    mean, square : (...)
-        m and s; 0 before the first step.
-    """
-
-    mean: Any
-    square: Any
+    mean: Any  # m and s; 0 before the first step
+    square: Any  # m and s; 0 before the first step
 
 
 class Client(NamedTuple):
-    """A client between two steps.
+    """A client between two steps."""
 
-    Attributes
-    ----------
-    factor : (..., K)
-        u.
-    items : (..., n, K)
-        Its copies of the items' factors, w.
-    of_factor, of_items : Moments
-        Of both gradients.
-    """
-
-    factor: Any
-    items: Any
-    of_factor: Moments
-    of_items: Moments
+    factor: Any  # u
+    items: Any  # its copies of the items' factors, w
+    of_factor: Moments  # of both gradients
+    of_items: Moments  # of both gradients
 
 
 class Upload(NamedTuple):
-    """What a client sends, and its factor before each step.
+    """What a client sends, and its factor before each step."""
 
-    Attributes
-    ----------
-    rows : (..., n, K)
-        Changes of its copies.
-    path : (..., steps, K)
-    """
-
-    rows: Float[np.ndarray, "*some n K"]
+    rows: Float[np.ndarray, "*some n K"]  # changes of its copies
     path: Float[np.ndarray, "*some steps K"]
 
 
@@ -105,25 +71,6 @@ def step(
     optimizer: Optimizer, moments: Moments, gradient: Any, number: Any, epsilon: Any
 ) -> tuple[Any, Moments]:
     """Step once in units of the rate.
-
-    Parameters
-    ----------
-    optimizer : Optimizer
-    moments : Moments
-        Before the step.
-    gradient : (...)
-        Upwards.
-    number : int
-        Of the step, >= 1.
-    epsilon : array or float
-        In units of the gradient, >= 0.
-
-    Returns
-    -------
-    (...)
-        The step; 0 where no gradient was ever seen.
-    Moments
-        After it.
 
     Examples
     --------
@@ -143,33 +90,12 @@ def step(
 
 
 def none_yet(like: Any) -> Moments:
-    """Make moments before the first step.
-
-    Parameters
-    ----------
-    like : (...)
-        Of the gradient's shape.
-
-    Returns
-    -------
-    Moments
-    """
+    """Make moments before the first step."""
     return Moments(0.0 * like, 0.0 * like)
 
 
 def begun(factor: Any, factors: Any) -> Client:
-    """Make a client as it starts.
-
-    Parameters
-    ----------
-    factor : (..., K)
-    factors : (n, K)
-        As broadcast.
-
-    Returns
-    -------
-    Client
-    """
+    """Make a client as it starts."""
     items = factor.__array_namespace__().broadcast_to(factors, (*factor.shape[:-1], *factors.shape))
     return Client(factor, items, none_yet(factor), none_yet(items))
 
@@ -177,25 +103,7 @@ def begun(factor: Any, factors: Any) -> Client:
 def stepped(
     optimizer: Optimizer, client: Client, ratings: Any, constants: Any, number: Any, *, moves: bool = True
 ) -> Client:
-    """Step once, factor and items from the same point.
-
-    Parameters
-    ----------
-    optimizer : Optimizer
-    client : Client
-    ratings : (..., n)
-        In stars, less what everybody takes off.
-    constants : (..., c)
-        ``CONSTANTS``.
-    number : int
-        Of the step, >= 1.
-    moves : bool
-        Whether the factor steps, too.
-
-    Returns
-    -------
-    Client
-    """
+    """Step once, factor and items from the same point."""
     u, w, own, items = client
     rate = constants.__array_namespace__().exp(constants[..., RATE, None])
     epsilon, of_factor, of_item, decay = (constants[..., one, None] for one in range(1, len(CONSTANTS)))
@@ -218,28 +126,7 @@ def upload(
     factors: Float[np.ndarray, "n K"],
     path: Float[np.ndarray, "*some steps K"] | None = None,
 ) -> Upload:
-    """Compute what clients upload.
-
-    Parameters
-    ----------
-    optimizer : Optimizer
-    n_steps : int
-        >= 1.
-    factor : (..., K)
-        As a client starts.
-    error : (..., n)
-        Of its ratings, at the start, stars.
-    constants : (..., c)
-        ``CONSTANTS``.
-    factors : (n, K)
-        As broadcast.
-    path : (..., n_steps, K), optional
-        The factor before each step; as its own steps make it if it is not given.
-
-    Returns
-    -------
-    Upload
-    """
+    """Compute what clients upload."""
     ratings = error + factor @ factors.T
     client, walked = begun(factor, factors), []
     for number in range(1, n_steps + 1):

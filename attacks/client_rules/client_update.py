@@ -22,41 +22,17 @@ PIECES = 8  # that a pass over single ratings in an unknown order is taken as
 
 
 class Step(NamedTuple):
-    """The step of some clients in T rounds.
+    """The step of some clients in T rounds."""
 
-    Attributes
-    ----------
-    shrink : (users, T)
-        What a factor is multiplied by.
-    pull : (T,)
-        What the gradient is multiplied by.
-    projected : bool
-        Whether p is kept on the unit ball.
-    after : bool
-        Whether t_j is that of the next round.
-    shares : (pieces,)
-        Of the step, one after the other: a single 1 where it is taken at once.
-    """
-
-    shrink: Float[Array, "*users T"]
-    pull: Float[Array, " T"]
-    projected: Bool[Array, ""]
-    after: Bool[Array, ""]
-    shares: Float[Array, " pieces"]
+    shrink: Float[Array, "*users T"]  # what a factor is multiplied by
+    pull: Float[Array, " T"]  # what the gradient is multiplied by
+    projected: Bool[Array, ""]  # whether p is kept on the unit ball
+    after: Bool[Array, ""]  # whether t_j is that of the next round
+    shares: Float[Array, " pieces"]  # of the step, one after the other: a single 1 where it is taken at once
 
 
 def unknown_step(manifest: Manifest) -> str:
-    """Say why the clients' step is not known to an adversary.
-
-    Parameters
-    ----------
-    manifest : Manifest
-
-    Returns
-    -------
-    str
-        Empty where the step, and every constant that it needs, is public.
-    """
+    """Say why the clients' step is not known to an adversary."""
     rule = _rule(manifest)
     if rule is None or (manifest.version == 1 and manifest.update != "sgd"):
         if manifest.rule_name == "unknown":
@@ -79,20 +55,7 @@ def _rule(manifest: Manifest) -> ClientRule | None:
 
 
 def step_of(manifest: Manifest, rounds: Int[np.ndarray, " T"], n_rated: Int[np.ndarray, " users"]) -> Step:
-    """Collect the step of some clients in some rounds.
-
-    Parameters
-    ----------
-    manifest : Manifest
-        One that ``unknown_step`` has nothing to say of.
-    rounds : (T,)
-    n_rated : (users,)
-        Rows that each client uploads.
-
-    Returns
-    -------
-    Step
-    """
+    """Collect the step of some clients in some rounds."""
     rule = _rule(manifest)
     assert rule is not None
     rate = rule.learning_rate(manifest, rounds)
@@ -109,49 +72,17 @@ def one_by_one(manifest: Manifest) -> bool:
 
     Such a pass is, on average over the orders, nearly that of short steps over all ratings; the order adds
     what is left to chance.
-
-    Parameters
-    ----------
-    manifest : Manifest
-
-    Returns
-    -------
-    bool
     """
     return manifest.rule.order == "per-rating"
 
 
 def gram_of(weighted: Float[Array, "*rounds n K"], factors: Float[Array, "*rounds n K"]) -> Array:
-    """Sum w_j t_j t_j' over a client's rows.
-
-    Parameters
-    ----------
-    weighted : (..., n, K)
-        w_j t_j.
-    factors : (..., n, K)
-        t_j.
-
-    Returns
-    -------
-    (..., K, K)
-    """
+    """Sum w_j t_j t_j' over a client's rows."""
     return jnp.einsum("...nk,...nl->...kl", weighted, factors)
 
 
 def target_of(weighted: Float[Array, "*rounds n K"], value: Float[Array, " n"]) -> Array:
-    """Sum w_j s_j t_j over a client's rows.
-
-    Parameters
-    ----------
-    weighted : (..., n, K)
-        w_j t_j.
-    value : (n,)
-        s_j, the (stretched) ratings.
-
-    Returns
-    -------
-    (..., K)
-    """
+    """Sum w_j s_j t_j over a client's rows."""
     return jnp.einsum("...nk,n->...k", weighted, value)
 
 
@@ -164,27 +95,7 @@ def advance(
     shrink: Float[Array, ""],
     pull: Float[Array, ""],
 ) -> Float[Array, " K"]:
-    """Compute one client's next factor.
-
-    Parameters
-    ----------
-    step : Step
-        Tells whether the factor is projected, and into how many pieces the step falls.
-    factor : (K,)
-        p of this round.
-    value : (n,)
-        Ratings or stretched ratings s, in stars.
-    row_weight : (n,)
-        w_j: 1 for items, lambda_1 for attributes.
-    factors : (n, K)
-        t_j; 0 on rows of padding.
-    shrink, pull : ()
-        Of this round, out of ``step``.
-
-    Returns
-    -------
-    (K,)
-    """
+    """Compute one client's next factor."""
     weighted = row_weight[:, None] * factors
     return move(step, factor, gram_of(weighted, factors), target_of(weighted, value), shrink, pull)
 
@@ -197,26 +108,7 @@ def move(
     shrink: Float[Array, ""],
     pull: Float[Array, ""],
 ) -> Float[Array, " K"]:
-    """Compute one client's next factor from sums over its rows.
-
-    Parameters
-    ----------
-    step : Step
-        Tells whether the factor is projected, and into how many pieces the step falls.
-    factor : (K,)
-        p of this round.
-    gram : (K, K)
-        Of ``gram_of``.
-    target : (K,)
-        Of ``target_of``.
-    shrink, pull : scalar
-        Of this client and round.
-
-    Returns
-    -------
-    (K,)
-        p of the next round.
-    """
+    """Compute one client's next factor from sums over its rows."""
 
     def piece(p: Array, share: Array) -> tuple[Array, None]:
         moved = (1 - share * (1 - shrink)) * p + share * pull * (target - gram @ p)

@@ -19,52 +19,19 @@ MOST_STEPS = 1000  # local steps or passes that a fit follows; each costs as muc
 
 
 def declared_steps(manifest: Manifest) -> int | None:
-    """How many local steps or passes a recording declares, where they are no more than fits can follow.
-
-    Parameters
-    ----------
-    manifest : Manifest
-
-    Returns
-    -------
-    int or None
-        None where nobody told, or ``MOST_STEPS`` would be exceeded: then the usual numbers are tried.
-    """
+    """How many local steps or passes a recording declares, where they are no more than fits can follow."""
     declared = manifest.rule.local_steps
     return declared if declared is not None and declared <= MOST_STEPS else None
 
 
 def of_sigma(value: float, sigma: float, stiffness: float) -> tuple[float, ...]:
-    """Start from a rate alone, of a single short step.
-
-    Parameters
-    ----------
-    value : float
-    sigma : float
-        > 0.
-    stiffness : float
-
-    Returns
-    -------
-    tuple of float
-        The logarithm of sigma.
-    """
+    """Start from a rate alone, of a single short step."""
     del value, stiffness
     return (float(np.log(sigma)),)
 
 
 def as_it_was(constants: Float[np.ndarray, "*clients c"], value: float) -> Float[np.ndarray, "*clients c"]:
-    """Start from the constants that fit with another value of a family.
-
-    Parameters
-    ----------
-    constants : (..., c)
-    value : float
-
-    Returns
-    -------
-    (..., c)
-    """
+    """Start from the constants that fit with another value of a family."""
     del value
     return constants
 

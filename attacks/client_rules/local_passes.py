@@ -54,21 +54,12 @@ Loss = Literal["squared", "sigmoid", "cross-entropy"]
 
 @dataclass(frozen=True)
 class LocalPasses:
-    """The rule; its constants are ``CONSTANTS``, of which all from ``log_scale`` on are never fitted.
+    """The rule; its constants are ``CONSTANTS``, of which all from ``log_scale`` on are never fitted."""
 
-    Attributes
-    ----------
-    batch_size : int
-        Ratings of a minibatch; 0 for all.
-    loss : str
-        One of ``LOSSES``; a constant of the families, so that compiled programs serve all of them.
-    mean : bool
-        Whether the loss of a minibatch is a mean.
-    """
-
-    batch_size: int = 1
+    batch_size: int = 1  # ratings of a minibatch; 0 for all
+    # one of ``LOSSES``; a constant of the families, so that compiled programs serve all of them
     loss: Loss = field(default="squared", compare=False)
-    mean: bool = False
+    mean: bool = False  # whether the loss of a minibatch is a mean
     mixes_rows: bool = False
 
     @property
@@ -145,17 +136,7 @@ NAMES = ("per-rating", "minibatch", "sigmoid", "cross-entropy")  # of rules that
 
 
 def passes_named(name: str, manifest: Manifest) -> LocalPasses:
-    """A rule by one of ``NAMES``, with what is declared of its minibatches.
-
-    Parameters
-    ----------
-    name : str
-    manifest : Manifest
-
-    Returns
-    -------
-    LocalPasses
-    """
+    """A rule by one of ``NAMES``, with what is declared of its minibatches."""
     said = manifest.rule
     one = said.order == "per-rating" or name == "per-rating" or said.batch_size is None
     of_step = 1 if one else 0 if said.batch_size == "all" else int(said.batch_size or 1)
@@ -164,17 +145,7 @@ def passes_named(name: str, manifest: Manifest) -> LocalPasses:
 
 
 def passes_to_try(manifest: Manifest) -> tuple[LocalPasses, ...]:
-    """The rules that a declaration leaves, the likeliest first.
-
-    Parameters
-    ----------
-    manifest : Manifest
-
-    Returns
-    -------
-    tuple of LocalPasses
-        Empty where what is declared is no pass.
-    """
+    """The rules that a declaration leaves, the likeliest first."""
     said = manifest.rule
     if said.upload == "gradient":  # of the last pass, at the factors that were broadcast: undeclared reads it
         return ()

@@ -69,14 +69,9 @@ OPEN_WITH_MOMENTUM = (
 
 @dataclass(frozen=True)
 class LocalSteps:
-    """The rule; its constants are ``CONSTANTS``, the last three of which are never fitted.
+    """The rule; its constants are ``CONSTANTS``, the last three of which are never fitted."""
 
-    Attributes
-    ----------
-    momentum : bool
-        Whether steps have momentum: as declared, else ``USUAL_MOMENTUM`` or what is fitted.
-    """
-
+    # whether steps have momentum: as declared, else ``USUAL_MOMENTUM`` or what is fitted
     momentum: bool = False
     mixes_rows: bool = True
 
@@ -144,17 +139,6 @@ def scaled_by_client(family: Family, constants: Float[np.ndarray, " c"]) -> Fami
     """Steps whose constants are known, of clients whose rows have a scale of their own.
 
     A client that clips its upload, all of it by one length, multiplies its rows by what nobody else does.
-
-    Parameters
-    ----------
-    family : Family
-        Of ``LocalSteps``.
-    constants : (c,)
-        That clients share.
-
-    Returns
-    -------
-    Family
     """
     n_steps = constants[STEPS : STEPS + 1]
     lasting = float(_lasting(constants[MOMENTUM : MOMENTUM + 1], n_steps)[0])
@@ -172,17 +156,7 @@ def scaled_by_client(family: Family, constants: Float[np.ndarray, " c"]) -> Fami
 
 
 def declared_momentum(manifest: Manifest) -> float | None:
-    """The momentum that a recording declares.
-
-    Parameters
-    ----------
-    manifest : Manifest
-
-    Returns
-    -------
-    float or None
-        In 0..1; None where it declares none.
-    """
+    """The momentum that a recording declares."""
     told = (manifest.rule.model_extra or {}).get("momentum")
     return float(told) if isinstance(told, (int, float)) and 0 < told < 1 else None
 

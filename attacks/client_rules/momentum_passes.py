@@ -48,18 +48,10 @@ OPEN = (  # which constants are unknown
 
 @dataclass(frozen=True)
 class MomentumPasses:
-    """The rule; its constants are ``CONSTANTS``, of which all from ``passes`` on are never fitted.
+    """The rule; its constants are ``CONSTANTS``, of which all from ``passes`` on are never fitted."""
 
-    Attributes
-    ----------
-    batch_size : int
-        Ratings of a minibatch.
-    mean : bool
-        Whether the loss of a minibatch is a mean.
-    """
-
-    batch_size: int = 1
-    mean: bool = False
+    batch_size: int = 1  # ratings of a minibatch
+    mean: bool = False  # whether the loss of a minibatch is a mean
     mixes_rows: bool = False
     name: str = "momentum-passes"
 
@@ -123,72 +115,27 @@ class MomentumPasses:
 
 
 def momentum_passes(manifest: Manifest) -> MomentumPasses:
-    """The rule with what is declared of its minibatches.
-
-    Parameters
-    ----------
-    manifest : Manifest
-
-    Returns
-    -------
-    MomentumPasses
-    """
+    """The rule with what is declared of its minibatches."""
     said = manifest.rule
     size = said.batch_size if isinstance(said.batch_size, int) and said.order != "per-rating" else 1
     return MomentumPasses(size, said.reduction == "mean" and size != 1)
 
 
 def momentum_to_try(manifest: Manifest) -> tuple[MomentumPasses, ...]:
-    """The rule, where a declaration leaves it.
-
-    Parameters
-    ----------
-    manifest : Manifest
-
-    Returns
-    -------
-    tuple of MomentumPasses
-        Empty where what is declared is no pass of squared errors.
-    """
+    """The rule, where a declaration leaves it."""
     said = manifest.rule
     other = said.upload == "gradient" or said.batch_size == "all" or said.loss not in (None, "squared")
     return () if other or said.link not in (None, "identity") else (momentum_passes(manifest),)
 
 
 def passes_tried(manifest: Manifest) -> tuple[float, ...]:
-    """List how many passes are tried: the usual numbers, and the declared one.
-
-    Parameters
-    ----------
-    manifest : Manifest
-
-    Returns
-    -------
-    tuple of float
-        Ascending.
-    """
+    """List how many passes are tried: the usual numbers, and the declared one."""
     declared = declared_steps(manifest)
     return tuple(sorted({*TRIED, *(() if declared is None else (float(declared),))}))
 
 
 def family_of(manifest: Manifest, number: int, momentum: float, *, ahead: bool, coasts: bool) -> Family:
-    """Passes of one kind of momentum.
-
-    Parameters
-    ----------
-    manifest : Manifest
-        May declare how many passes.
-    number : int
-        Of ``OPEN``.
-    momentum : float
-        Where fits start.
-    ahead, coasts : bool
-        Nesterov's momentum; whether items go on moving in all steps.
-
-    Returns
-    -------
-    Family
-    """
+    """Passes of one kind of momentum."""
     declared = declared_steps(manifest)
     words, open_ = OPEN[number]
     kind = f"{'Nesterov, ' if ahead else ''}{'all' if coasts else 'the factor alone'}"

@@ -28,21 +28,7 @@ OURS = (*OVER_ALL, PASSES_WITH_MOMENTUM, WITH_BIAS, SOLVED, IN_PAIRS, *ADAPTIVE)
 
 
 def rule_named(name: str) -> ClientRule:
-    """A rule of ours, or one that an installed package offers.
-
-    Parameters
-    ----------
-    name : str
-
-    Returns
-    -------
-    ClientRule
-
-    Raises
-    ------
-    InputError
-        If nothing has that name, two have it, or it cannot be made.
-    """
+    """A rule of ours, or one that an installed package offers."""
     ours = {rule.name: rule for rule in OURS} | dict.fromkeys(NAMES, LocalPasses())
     offered = offered_on(tuple(sys.path))
     points = offered.get(name, ())
@@ -62,18 +48,7 @@ def rule_named(name: str) -> ClientRule:
 
 @cache
 def offered_on(path: tuple[str, ...]) -> dict[str, tuple[EntryPoint, ...]]:
-    """Find the rules that packages on the present search path offer, reading each path once.
-
-    Parameters
-    ----------
-    path : tuple of str
-        The present ``sys.path``, by which the result is kept.
-
-    Returns
-    -------
-    dict of str to tuple of EntryPoint
-        By name; more than one where several packages offer it.
-    """
+    """Find the rules that packages on the present search path offer, reading each path once."""
     points = tuple(entry_points(group=GROUP))
     return {one.name: tuple(other for other in points if other.name == one.name) for one in points}
 
@@ -96,17 +71,7 @@ def _package(point: EntryPoint) -> str:
 
 
 def broken(rule: object) -> str:
-    """Say what an object lacks to be a client rule.
-
-    Parameters
-    ----------
-    rule : object
-
-    Returns
-    -------
-    str
-        Empty where it has all.
-    """
+    """Say what an object lacks to be a client rule."""
     lacking = [name for name in ("name", "mixes_rows", "families", "upload") if name not in dir(rule)]
     if lacking:
         return f"must have {', '.join(lacking)}, got {rule!r:.80}"

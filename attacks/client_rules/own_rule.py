@@ -24,22 +24,13 @@ RATE = "rate"
 
 @dataclass(frozen=True)
 class FunctionRule:
-    """A rule of a function; its constants are the logarithm of the rate, and what ``others`` names.
+    """A rule of a function; its constants are the logarithm of the rate, and what ``others`` names."""
 
-    Attributes
-    ----------
-    function : callable
-        From factor (K,), ratings (n,), factors (n, K), rate () and the others () to rows (n, K) and the
-        factor after the round (K,).
-    others : tuple of str
-        Constants that are open, too.
-    mixes_rows : bool
-        As of ``factorleak.ClientRule``.
-    """
-
+    # from factor (K,), ratings (n,), factors (n, K), rate () and the others () to rows (n, K) and the factor
+    # after the round (K,)
     function: Callable[..., tuple[Array, Array]]
-    others: tuple[str, ...] = ()
-    mixes_rows: bool = False
+    others: tuple[str, ...] = ()  # constants that are open, too
+    mixes_rows: bool = False  # as of ``factorleak.ClientRule``
 
     @property
     def name(self) -> str:

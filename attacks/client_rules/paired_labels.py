@@ -39,14 +39,9 @@ OPEN = (("one rate", ()), ("one rate and weight decay", (FACTOR_DECAY, ITEM_DECA
 
 @dataclass(frozen=True)
 class PairedLabels:
-    """The rule; its constants are ``CONSTANTS``, the last two of which are never fitted.
+    """The rule; its constants are ``CONSTANTS``, the last two of which are never fitted."""
 
-    Attributes
-    ----------
-    negatives : int
-        Of each positive, which stand below it; 0 where all of a client belong to each of its positives.
-    """
-
+    # of each positive, which stand below it; 0 where all of a client belong to each of its positives
     negatives: int = 0
     mixes_rows: bool = False
     name: str = "bpr"

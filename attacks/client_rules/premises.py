@@ -29,23 +29,7 @@ def unlike(
     own_references: bool = False,
     follows: bool = False,
 ) -> str:
-    """Say why the declared rule is not the one that an attack is about.
-
-    Parameters
-    ----------
-    view : View
-    judges : bool
-        Whether the attack abstains by itself where its premise is wrong: it may try what nobody declared.
-    own_references : bool
-        Whether it reads rows that were computed at factors of their own.
-    follows : bool
-        Whether it follows the factors of clients that take gradient steps from round to round.
-
-    Returns
-    -------
-    str
-        Empty where the attack may go on.
-    """
+    """Say why the declared rule is not the one that an attack is about."""
     manifest = view.manifest
     follows = follows and manifest.update != "semi-als" and view.rounds.size > 1
     premise = ONE_STEP | (FOLLOWED if follows else {})
@@ -72,14 +56,6 @@ def steps_after_uploads(view: View) -> bool:
 
     So it is where the recommender steps at every upload (paper 002): each row is computed at a factor of its
     own, and all of a round with one factor of the client.
-
-    Parameters
-    ----------
-    view : View
-
-    Returns
-    -------
-    bool
     """
     rule = DECLARED_RULES.get(view.manifest.rule_name)
     in_turn = view.messages.reference is not None and view.manifest.rule.order == "per-rating"

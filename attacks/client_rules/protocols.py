@@ -41,52 +41,33 @@ Shrinks = Callable[
 
 @dataclass(frozen=True)
 class ClientRule:
-    """The gradient step of one protocol's clients.
+    """The gradient step of one protocol's clients."""
 
-    Attributes
-    ----------
-    constants : tuple of str, or of tuples of str
-        Hyper-parameters of the manifest that the step needs, beside ``lambda_attributes`` where there are
-        attributes; of a tuple one.
-    learning_rate : callable
-        From the manifest and rounds (T,) to gamma or eta, (T,).
-    shrink : callable
-        From the manifest, learning rates (T,) and numbers of rated items (users,) to what
-        multiplies p, (users, T).
-    unit_ball : bool
-        The new factor is projected to the unit ball.
-    after_server : bool
-        The step uses the factors that are broadcast after the server's step.
-    """
-
+    # hyper-parameters of the manifest that the step needs, beside ``lambda_attributes`` where there are
+    # attributes; of a tuple one
     constants: Constants
-    learning_rate: Rates
+    learning_rate: Rates  # from the manifest and rounds (T,) to gamma or eta, (T,)
+    # from the manifest, learning rates (T,) and numbers of rated items (users,) to what multiplies p, (users,
+    # T)
     shrink: Shrinks
-    unit_ball: bool = False
-    after_server: bool = False
+    unit_ball: bool = False  # the new factor is projected to the unit ball
+    after_server: bool = False  # the step uses the factors that are broadcast after the server's step
 
 
 @dataclass(frozen=True)
 class ServerRule:
-    """How one protocol's server moves the item factors.
+    """How one protocol's server moves the item factors."""
 
-    Attributes
-    ----------
-    constants : tuple of str, or of tuples of str
-        Hyper-parameters of the manifest that the step needs; of a tuple one.
-    adam : bool
-        Whether it is a step of Adam, whose constants the manifest names; else of plain gradient descent.
-    learning_rate : callable
-        From the manifest and rounds (T,) to (T,); of plain gradient descent.
-    pull, once : callable
-        From the manifest to what the server adds to each contributor's row, and to their sum, as a multiple
-        of the factor.
-    """
-
-    constants: Constants = ()
+    constants: Constants = ()  # hyper-parameters of the manifest that the step needs; of a tuple one
+    # whether it is a step of Adam, whose constants the manifest names; else of plain gradient descent
     adam: bool = False
+    # from the manifest and rounds (T,) to (T,); of plain gradient descent
     learning_rate: Rates = lambda _, rounds: np.ones(rounds.shape)
+    # from the manifest to what the server adds to each contributor's row, and to their sum, as a multiple of
+    # the factor
     pull: Callable[[Manifest], float] = lambda _: 0.0
+    # from the manifest to what the server adds to each contributor's row, and to their sum, as a multiple of
+    # the factor
     once: Callable[[Manifest], float] = lambda _: 0.0
 
 
@@ -142,19 +123,7 @@ SERVER_RULES = {
 
 
 def not_public(manifest: Manifest, constants: Constants) -> str:
-    """Say which of some constants the manifest lacks.
-
-    Parameters
-    ----------
-    manifest : Manifest
-    constants : tuple of str, or of tuples of str
-        Names of hyper-parameters; of a tuple one is enough.
-
-    Returns
-    -------
-    str
-        Empty where it has all.
-    """
+    """Say which of some constants the manifest lacks."""
     asked = [(names,) if isinstance(names, str) else names for names in constants]
     missing = [" or ".join(names) for names in asked if not {*names} & {*manifest.hyperparameters}]
     return f"{' and '.join(missing)} are not public" if missing else ""

@@ -40,19 +40,7 @@ CONSTANTS = ("log_ridge", "log_scale", "alpha")
 def smooth_weight(
     value: Float[Array, " rows"], alpha: Float[Array, ""], item: Bool[Array, " rows"]
 ) -> Float[Array, " rows"]:
-    """Compute c = alpha + (1 - alpha) clip(r, 0, 1) for items (Eq. 42, corrected), and 1 for attributes.
-
-    Parameters
-    ----------
-    value : (n_rows,)
-        In stars or 0..1.
-    alpha : ()
-    item : (n_rows,) bool
-
-    Returns
-    -------
-    (n_rows,)
-    """
+    """Compute c = alpha + (1 - alpha) clip(r, 0, 1) for items (Eq. 42, corrected), and 1 for attributes."""
     return jnp.where(item, alpha + (1 - alpha) * jnp.clip(value, 0, 1), 1.0)
 
 
@@ -63,21 +51,6 @@ def solved_factor(
     ridge: Float[Array, ""],
 ) -> Float[Array, " K"]:
     """Solve Eq. (8) for the client's factor p, given its ratings and attributes.
-
-    Parameters
-    ----------
-    value : (n_rows,)
-        Ratings and attributes, 0 on padding.
-    factors : (n_rows, K)
-        As broadcast.
-    weight : (n_rows,)
-        c of items, lambda_1 of attributes.
-    ridge : ()
-        lambda_2.
-
-    Returns
-    -------
-    (K,)
 
     References
     ----------

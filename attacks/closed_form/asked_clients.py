@@ -29,46 +29,18 @@ FEWEST_ALONE = 3  # clients that must say that ratings are lowered, or are not
 
 
 class Asked(NamedTuple):
-    """A first round of some clients of a batch, and what its rows say under an unknown scale.
+    """A first round of some clients of a batch, and what its rows say under an unknown scale."""
 
-    Attributes
-    ----------
-    uploads : Uploads
-        Of the batch.
-    here : (some,)
-        Places of the clients in it.
-    rows : Rows
-        Of these clients.
-    found : Reading
-    """
-
-    uploads: Uploads
-    here: Int[np.ndarray, " some"]
-    rows: Rows
+    uploads: Uploads  # of the batch
+    here: Int[np.ndarray, " some"]  # places of the clients in it
+    rows: Rows  # of these clients
     found: Reading
 
 
 def asked_of(
     view: View, max_misfit: float, pull: float | None, lowered: float = 0.0, scale: Scale | None = None
 ) -> list[Asked]:
-    """Read some clients at a time, of all sizes, until they say the same, or ``ENOUGH``, or a few more.
-
-    Parameters
-    ----------
-    view : View
-    max_misfit : float
-        Largest misfit at which a client is read.
-    pull : float or None
-        As of ``rows_of``.
-    lowered : float
-        What is taken off every rating, stars.
-    scale : Scale, optional
-        What multiplies the rows; unknown if it is not given.
-
-    Returns
-    -------
-    list of Asked
-    """
+    """Read some clients at a time, of all sizes, until they say the same, or ``ENOUGH``, or a few more."""
     out: list[Asked] = []
     reading, levels = reading_of(view.manifest), np.array(view.manifest.rating_levels)
     for batch in view.batches(BATCH_BYTES):
@@ -103,53 +75,21 @@ def _agreed(asked: list[Asked], levels: Float[np.ndarray, " levels"]) -> bool:
 
 
 def deniers(one: Asked, levels: Float[np.ndarray, " levels"], bound: float = NONE) -> int:
-    """Count who fit without the lowest level taken off alone, and with no bias of their own instead of it.
-
-    Parameters
-    ----------
-    one : Asked
-    levels : (n_levels,)
-        The rating grid, stars.
-    bound : float
-        To which all clients clip errors, stars.
-
-    Returns
-    -------
-    int
-    """
+    """Count who fit without the lowest level taken off alone, and with no bias of their own instead of it."""
     alone = one.found.answered & (one.found.own_bias == 0)
     shown = ~may_be_lowered(one.found.value, levels) | not_lowered(one.found, one.rows, bound, levels)
     return int((alone & shown).sum())
 
 
 def share_read(asked: list[Asked]) -> float:
-    """Find which share of the clients with enough ratings is read.
-
-    Parameters
-    ----------
-    asked : list of Asked
-
-    Returns
-    -------
-    float
-        In 0..1; 1 where none has enough.
-    """
+    """Find which share of the clients with enough ratings is read."""
     able = np.concatenate([one.rows.item.sum(axis=1) >= ABLE for one in asked])
     answered = np.concatenate([one.found.answered for one in asked])
     return float(answered[able].mean()) if able.any() else 1.0
 
 
 def exactly(one: Asked) -> Bool[np.ndarray, " users"]:
-    """Find who has enough ratings and is read to the last digits.
-
-    Parameters
-    ----------
-    one : Asked
-
-    Returns
-    -------
-    (some,) of bool
-    """
+    """Find who has enough ratings and is read to the last digits."""
     return (
         one.found.answered
         & (one.found.misfit <= one.rows.precision**HALF)
@@ -158,31 +98,12 @@ def exactly(one: Asked) -> Bool[np.ndarray, " users"]:
 
 
 def scale_shown(asked: list[Asked]) -> Scale | None:
-    """Find what multiplies the rows of most who can be read without knowing it.
-
-    Parameters
-    ----------
-    asked : list of Asked
-
-    Returns
-    -------
-    Scale or None
-        None where they say no one scale.
-    """
+    """Find what multiplies the rows of most who can be read without knowing it."""
     return shown_scale(told_scales(asked))
 
 
 def told_scales(asked: list[Asked]) -> Told:
-    """Find what multiplies the rows of each who is read without knowing it.
-
-    Parameters
-    ----------
-    asked : list of Asked
-
-    Returns
-    -------
-    Told
-    """
+    """Find what multiplies the rows of each who is read without knowing it."""
     told = [np.zeros((0, 3))]
     for one in asked:
         found = one.found
@@ -193,16 +114,5 @@ def told_scales(asked: list[Asked]) -> Told:
 
 
 def reading_of(manifest: Manifest) -> Callable[[Rows, Manifest, float], Reading]:
-    """Choose how rows are read.
-
-    Parameters
-    ----------
-    manifest : Manifest
-        Says whether rows of unrated items are among them.
-
-    Returns
-    -------
-    callable
-        From rows, the manifest and the largest misfit at which a client is answered to a reading.
-    """
+    """Choose how rows are read."""
     return reading_with_unrated if manifest.weighting == "include-unrated" else reading_of_rated

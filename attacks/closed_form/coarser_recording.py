@@ -52,25 +52,7 @@ def with_coarser(
     pull: float,
     read: Callable[[View], Reconstruction],
 ) -> Reconstruction:
-    """Read who is left open on coarser grids, and believe those who share A B with the others.
-
-    Parameters
-    ----------
-    found : Reconstruction
-        On the grid of ``view``.
-    view : View
-    grids : sequence of (levels,)
-        Of ``coarser_grids``.
-    pull : float
-        Multiple of its factor in every row.
-    read : callable
-        From a view to what is read of it.
-
-    Returns
-    -------
-    Reconstruction
-        The same, where too few are read who agree on A B.
-    """
+    """Read who is left open on coarser grids, and believe those who share A B with the others."""
     if found.scope != Scope.RATINGS_AND_ATTRIBUTES or not found.abstained:
         return found
     said = _agreed(_shared_by(found, view, pull))

@@ -45,42 +45,23 @@ MOSTLY = 0.5  # share of the clients with enough ratings that are read: nothing 
 
 
 class Learned(NamedTuple):
-    """What many clients tell together.
+    """What many clients tell together."""
 
-    Attributes
-    ----------
-    shown : bool
-        Whether most of the clients that can be read without the scale show one.
-    scale : Scale or None
-        What multiplies the rows, in units of the manifest's; None where it is not known.
-    lowered : float
-        What the program takes off every rating, stars.
-    settled : bool
-        Whether clients show that it is so much; otherwise it is open for all whose ratings allow both.
-    pulls : tuple of float
-        Multiples of their factors that rows may hold, the likeliest first.
-    upright : float
-        Probability that ratings less ``lowered`` are no mirror image; 1 where nothing says that they may be.
-    centred : bool
-        Whether ratings are less a number of which each client's rows leave the mirror image open.
-    bound : float
-        Of the absolute errors, stars: clients clip them to it; infinite where nothing says so.
-    with_zeros : bool
-        Whether most clients send rows of unrated items, as zeros, among those of rated ones.
-    by_declared : bool
-        Whether ``scale`` is the declared one.
-    """
-
-    shown: bool
-    scale: Scale | None
-    lowered: float
+    shown: bool  # whether most of the clients that can be read without the scale show one
+    scale: Scale | None  # what multiplies the rows, in units of the manifest's; None where it is not known
+    lowered: float  # what the program takes off every rating, stars
+    # whether clients show that it is so much; otherwise it is open for all whose ratings allow both
     settled: bool
-    pulls: tuple[float, ...]
+    pulls: tuple[float, ...]  # multiples of their factors that rows may hold, the likeliest first
+    # probability that ratings less ``lowered`` are no mirror image; 1 where nothing says that they may be
     upright: float = 1.0
+    # whether ratings are less a number of which each client's rows leave the mirror image open
     centred: bool = False
+    # of the absolute errors, stars: clients clip them to it; infinite where nothing says so
     bound: float = NONE
+    # whether most clients send rows of unrated items, as zeros, among those of rated ones
     with_zeros: bool = False
-    by_declared: bool = False
+    by_declared: bool = False  # whether ``scale`` is the declared one
 
 
 class Offset(NamedTuple):
@@ -91,18 +72,7 @@ class Offset(NamedTuple):
 
 
 def learned_of(view: View, max_misfit: float) -> Learned:
-    """Learn from some clients of a view.
-
-    Parameters
-    ----------
-    view : View
-    max_misfit : float
-        Largest misfit at which a client is read.
-
-    Returns
-    -------
-    Learned
-    """
+    """Learn from some clients of a view."""
     pulls = pulls_of(view)
     asked = asked_of(view, max_misfit, pulls[0])
     levels = np.array(view.manifest.rating_levels)
@@ -139,17 +109,7 @@ def learned_of(view: View, max_misfit: float) -> Learned:
 
 
 def declared_scale(manifest: Manifest) -> Scale | None:
-    """Find what is declared to multiply rows: means over all ratings of a client have become sums.
-
-    Parameters
-    ----------
-    manifest : Manifest
-
-    Returns
-    -------
-    Scale or None
-        In units of the manifest's; None where nothing is declared.
-    """
+    """Find what is declared to multiply rows: means over all ratings of a client have become sums."""
     if not manifest.scale_known:
         return None
     size = manifest.rule.batch_size
@@ -159,17 +119,7 @@ def declared_scale(manifest: Manifest) -> Scale | None:
 
 
 def pulls_of(view: View) -> tuple[float, ...]:
-    """Find which multiples of their factors rows may hold.
-
-    Parameters
-    ----------
-    view : View
-
-    Returns
-    -------
-    tuple of float
-        The likeliest first.
-    """
+    """Find which multiples of their factors rows may hold."""
     wrong = mismatch(view)
     missing = 0.0 if wrong is None else -wrong.missing
     declared = view.manifest.upload.regularization
@@ -224,18 +174,6 @@ def untold_offset(view: View, max_misfit: float, pull: float | None = None) -> O
     fits with it alone. It is believed where several clients do, and next to none fits without it alone, who
     are those with a rating of the highest level. Where nobody has one it is open: rows of ratings without the
     highest level, and of ratings less the lowest one without that level, are the same, however many they are.
-
-    Parameters
-    ----------
-    view : View
-    max_misfit : float
-        Largest misfit at which a client is read.
-    pull : float, optional
-        As of ``rows_of``.
-
-    Returns
-    -------
-    Offset
     """
     return _untold(view, asked_of(view, max_misfit, pull), max_misfit, pull)
 
@@ -299,19 +237,6 @@ def _offset(
 
 def offset_by_votes(lowest: float, saying: int, denying: int, unsaid: bool = False) -> Offset:
     """Judge by clients that fit either way alone what the program takes off every rating.
-
-    Parameters
-    ----------
-    lowest : float
-        The lowest level, in stars.
-    saying, denying : int
-        Clients that fit with it taken off alone, and without that alone.
-    unsaid : bool
-        Whether somebody would say so by chance, if it were.
-
-    Returns
-    -------
-    Offset
 
     Examples
     --------

@@ -31,21 +31,7 @@ class _All:
 
 
 def read_equal_orders(view: View, told: Reconstruction, pull: float) -> list[Answered]:
-    """Read all clients of a view together, where few are answered otherwise.
-
-    Parameters
-    ----------
-    view : View
-    told : Reconstruction
-        What is answered otherwise.
-    pull : float
-        Multiple of its factor in every row, as declared.
-
-    Returns
-    -------
-    list of Answered
-        None at all where clients do not start alike, or no orders explain most of them.
-    """
+    """Read all clients of a view together, where few are answered otherwise."""
     manifest = view.manifest
     if manifest.weighting == "include-unrated" or len(told.abstained) <= ALREADY * view.users.size:
         return []

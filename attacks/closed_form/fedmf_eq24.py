@@ -67,21 +67,7 @@ class Eq24:
         return f"eq24-{self.form}"
 
     def attack(self, view: View, key: int, progress: Progress = silent) -> Reconstruction:
-        """Solve all clients of a view.
-
-        Parameters
-        ----------
-        view : View
-        key : int
-            Unused: the attack draws nothing at random.
-        progress : callable
-
-        Returns
-        -------
-        Reconstruction
-            Values are not rounded; diagnostics ``length`` and ``misfit`` as in
-            ``attacks.closed_form.spectral``.
-        """
+        """Solve all clients of a view."""
         options = {**asdict(self), "seed": key}
         if obstacle := self.obstacle(view):
             return all_abstain(self.name, view.users, obstacle, options)

@@ -36,20 +36,7 @@ READINGS = (
 
 
 def reading_of_rated(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
-    """Read each client as what its rows fit best, the readings of this module last.
-
-    Parameters
-    ----------
-    rows : Rows
-    manifest : Manifest
-        Names the rating grid.
-    max_misfit : float
-        Largest misfit at which a client is answered.
-
-    Returns
-    -------
-    Reading
-    """
+    """Read each client as what its rows fit best, the readings of this module last."""
     best = _best(rows, manifest, max_misfit)
     if len(manifest.rating_levels) == 1 or not rows.rows.shape[1]:
         return best

@@ -15,21 +15,7 @@ MAX_MISFIT = 0.25  # of the clients that are asked, as ``undeclared`` allows
 
 
 def unless_lowered(found: Reconstruction, view: View) -> Reconstruction:
-    """Answer nobody where clients show that the program learns ratings less the lowest level.
-
-    Parameters
-    ----------
-    found : Reconstruction
-        Of an attack that takes ratings as they are.
-    view : View
-        What it read.
-
-    Returns
-    -------
-    Reconstruction
-        The same where all or none are answered (rows that are as declared leave nobody out), but for
-        ``unless_shunned``.
-    """
+    """Answer nobody where clients show that the program learns ratings less the lowest level."""
     manifest, found = view.manifest, unless_shunned(found, view)
     answered = ~np.isin(found.users, list(found.abstained))
     added = all(entry.get("name") in NOISES for entry in manifest.defenses)

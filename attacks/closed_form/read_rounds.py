@@ -41,23 +41,7 @@ Round = tuple[Reading, Float[np.ndarray, "users K"]]  # what is read of one, and
 def read_rounds(
     manifest: Manifest, uploads: Sequence[Uploads], learned: Learned, max_misfit: float
 ) -> list[Round]:
-    """Read all rounds of some clients.
-
-    Parameters
-    ----------
-    manifest : Manifest
-    uploads : sequence of Uploads
-        The rounds of one batch of clients.
-    learned : Learned
-        What clients of the view say together.
-    max_misfit : float
-        Largest misfit at which a client is answered.
-
-    Returns
-    -------
-    list of Round
-        Clients' own factors come with what is read of a round, NaN where they are not told.
-    """
+    """Read all rounds of some clients."""
     rounds = [_best(manifest, one, learned, max_misfit) for one in uploads]
     for reading in (_with_carried, _with_weights, _with_hidden_orders):
         rounds = reading(manifest, uploads, rounds, learned, max_misfit)

@@ -32,23 +32,7 @@ NO_NUMBERS = (
 def by_best_round(
     batch: UserBatch, rounds: Sequence[Round], learned: Learned, levels: Float[np.ndarray, " levels"]
 ) -> list[Answered]:
-    """Answer each client from the round that fits best.
-
-    Parameters
-    ----------
-    batch : UserBatch
-    rounds : sequence of Round
-        What is read of each of its rounds.
-    learned : Learned
-        What clients of the view say together.
-    levels : (levels,)
-        Ratings that exist, ascending, stars.
-
-    Returns
-    -------
-    list of Answered
-        Of each round the clients whom it answers.
-    """
+    """Answer each client from the round that fits best."""
     fit = np.stack([part.misfit - part.allowed for part, _ in rounds])
     whole = np.stack([part.answered & (part.steps != 0) for part, _ in rounds])
     fit = np.where(~whole & whole.any(axis=0), np.nan, fit)  # parallel rows alone may be those of others
@@ -96,20 +80,6 @@ def off_the_grid(
     """Find who was read in no round, and whose exact rows in the first are on no multiple of the grid.
 
     Those that were clipped sample by sample are on none.
-
-    Parameters
-    ----------
-    manifest : Manifest
-    uploads : Uploads
-        The first round of some clients.
-    rounds : sequence of Round
-        What is read of each of their rounds.
-    learned : Learned
-        What clients of the view say together.
-
-    Returns
-    -------
-    (users,) bool
     """
     rest = ~np.any([part.answered for part, _ in rounds], axis=0)
     out = np.zeros(rest.size, bool)

@@ -46,19 +46,7 @@ class _Sizes(NamedTuple):
 
 
 def read_saturated(view: View, pull: float) -> Answered | None:
-    """Read clients in the first round as ones that predict the lowest level, where together they say so.
-
-    Parameters
-    ----------
-    view : View
-    pull : float
-        Multiple of its factor in every row, as declared.
-
-    Returns
-    -------
-    Answered or None
-        Of which distances between a client's ratings are told; None where clients do not say so.
-    """
+    """Read clients in the first round as ones that predict the lowest level, where together they say so."""
     levels = np.array(view.manifest.rating_levels)
     reach = levels.size - 1
     biased = any(one.bias is not None and one.bias.any() for one in view.broadcasts.values())

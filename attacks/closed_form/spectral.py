@@ -78,22 +78,7 @@ class Spectral:
     name: str = "spectral"
 
     def attack(self, view: View, key: int, progress: Progress = silent) -> Reconstruction:
-        """Solve all clients of a view.
-
-        Parameters
-        ----------
-        view : View
-        key : int
-            Unused: the attack draws nothing at random.
-        progress : callable
-
-        Returns
-        -------
-        Reconstruction
-            Values are not rounded; diagnostics hold ``length`` (the estimated norm of p_i, stars),
-            ``misfit`` (0 fits the grid exactly, 1 no better than chance) and ``allowed``, the largest that is
-            answered.
-        """
+        """Solve all clients of a view."""
         options = {**asdict(self), "seed": key}
         obstacle = self._obstacle(view)
         if not obstacle:

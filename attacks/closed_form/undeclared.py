@@ -128,24 +128,7 @@ class Undeclared:
         require_fields(self, "undeclared", max_misfit=above(0))
 
     def attack(self, view: View, key: int, progress: Progress = silent) -> Reconstruction:
-        """Read all clients of a view, each in the round that fits the grid best.
-
-        Parameters
-        ----------
-        view : View
-        key : int
-            Of the signs that are drawn where ratings and their mirror images make the same rows.
-        progress : callable
-
-        Returns
-        -------
-        Reconstruction
-            Values are not rounded; diagnostics ``misfit``, ``steps`` (of the client in that round),
-            ``declared`` (1 where a scale that is known was enough, 0 where it was taken for unknown),
-            ``pull`` (the multiple of its factor that was taken off each row) and ``upright`` (the probability
-            that the ratings are not the mirror image of those that the client has; 1 where rows tell, NaN
-            where sizes of differences are the answer).
-        """
+        """Read all clients of a view, each in the round that fits the grid best."""
         options = {**asdict(self), "seed": key}
         if obstacle := self.obstacle(view):
             return all_abstain(self.name, view.users, obstacle, options)

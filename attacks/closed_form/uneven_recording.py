@@ -51,21 +51,7 @@ class _Told(NamedTuple):
 
 
 def with_uneven(found: Sequence[Answered], view: View, learned: Learned) -> list[Answered]:
-    """Read clients that are not answered as ones whose last minibatch is smaller than the others.
-
-    Parameters
-    ----------
-    found : sequence of Answered
-        What else is said of all clients.
-    view : View
-    learned : Learned
-        What clients of the view say together.
-
-    Returns
-    -------
-    list of Answered
-        The same, where fewer than three clients tell minibatches and passes.
-    """
+    """Read clients that are not answered as ones whose last minibatch is smaller than the others."""
     levels = np.array(view.manifest.rating_levels)
     open_ = np.array(sorted(user for one in found for user in one.reasons))
     if view.manifest.weighting == "include-unrated" or levels.size == 1 or open_.size < FEWEST:

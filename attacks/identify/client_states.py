@@ -25,40 +25,28 @@ from victims.transcript.view import ATTRIBUTE, ITEM, Uploads, View
 
 
 class ClientStates(NamedTuple):
-    """Some clients in some rounds; NaN where a client was not read.
-
-    Attributes
-    ----------
-    users : (n_users,)
-    rounds : (n_rounds,)
-    factor, of_items, of_attributes : (n_rounds, n_users, K)
-        p, and the pulls on it.
-    of_items_after : (n_rounds, n_users, K)
-        The pull of the items as they are broadcast in the round that follows, NaN where none does.
-    scale, pull, steps, n_rated : (n_rounds, n_users)
-        sigma in units of the declared scale, mu, steps inside the round, and rows of items.
-    own_bias : (n_rounds, n_users)
-        Bias of the client, in stars.
-    misfit : (n_rounds, n_users)
-    bend : (n_rounds, n_users)
-        By how much a step of size 1 along the items' pull lessens that pull, relative.
-    parallel : (n_rounds, n_users) bool
-        Whether rows, freed of mu, have one direction to their last digits.
-    """
+    """Some clients in some rounds; NaN where a client was not read."""
 
     users: Int[np.ndarray, " users"]
     rounds: Int[np.ndarray, " rounds"]
-    factor: Float[np.ndarray, "rounds users K"]
-    of_items: Float[np.ndarray, "rounds users K"]
-    of_attributes: Float[np.ndarray, "rounds users K"]
+    factor: Float[np.ndarray, "rounds users K"]  # p, and the pulls on it
+    of_items: Float[np.ndarray, "rounds users K"]  # p, and the pulls on it
+    of_attributes: Float[np.ndarray, "rounds users K"]  # p, and the pulls on it
+    # the pull of the items as they are broadcast in the round that follows, NaN where none does
     of_items_after: Float[np.ndarray, "rounds users K"]
+    # sigma in units of the declared scale, mu, steps inside the round, and rows of items
     scale: Float[np.ndarray, "rounds users"]
+    # sigma in units of the declared scale, mu, steps inside the round, and rows of items
     pull: Float[np.ndarray, "rounds users"]
+    # sigma in units of the declared scale, mu, steps inside the round, and rows of items
     steps: Float[np.ndarray, "rounds users"]
+    # sigma in units of the declared scale, mu, steps inside the round, and rows of items
     n_rated: Float[np.ndarray, "rounds users"]
-    own_bias: Float[np.ndarray, "rounds users"]
+    own_bias: Float[np.ndarray, "rounds users"]  # bias of the client, in stars
     misfit: Float[np.ndarray, "rounds users"]
+    # by how much a step of size 1 along the items' pull lessens that pull, relative
     bend: Float[np.ndarray, "rounds users"]
+    # whether rows, freed of mu, have one direction to their last digits
     parallel: Bool[np.ndarray, "rounds users"]
 
     @property
@@ -68,19 +56,7 @@ class ClientStates(NamedTuple):
 
 
 def states_of(view: View, missing: float = 0.0) -> ClientStates:
-    """Read every client of a view in every round.
-
-    Parameters
-    ----------
-    view : View
-        With uploads of items in the clear.
-    missing : float
-        Multiple of its factor that is in every row beyond what is declared.
-
-    Returns
-    -------
-    ClientStates
-    """
+    """Read every client of a view in every round."""
     users, parts = [], []
     for batch in view.batches(BATCH_BYTES):
         users.append(batch.users)

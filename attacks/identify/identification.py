@@ -23,20 +23,13 @@ ONE = {"bernoulli": "logistic"}  # names of one loss
 
 
 class Contradiction(NamedTuple):
-    """A key that is declared, and what the rows say instead.
-
-    Attributes
-    ----------
-    key, declared, found : str
-    clients, looked_at : int
-        Who says so, of how many.
-    """
+    """A key that is declared, and what the rows say instead."""
 
     key: str
     declared: str
     found: str
-    clients: int
-    looked_at: int
+    clients: int  # who says so, of how many
+    looked_at: int  # who says so, of how many
 
     def __str__(self) -> str:
         """One sentence."""

@@ -50,16 +50,7 @@ OF_STEPS = ("order", "batch_size", "local_steps")
 
 @threadpool_limits.wrap(limits=1, user_api="blas")  # as where attacks are run (audit.experiments.answers)
 def identify(view: View) -> Identification:
-    """Find the clients' rule from what they upload.
-
-    Parameters
-    ----------
-    view : View
-
-    Returns
-    -------
-    Identification
-    """
+    """Find the clients' rule from what they upload."""
     reason = unreadable(view)
     if not reason and view.manifest.weighting != "observed-only":
         reason = "rows of unrated items have a weight of their own"

@@ -58,7 +58,8 @@ LOSSES = {
 
 class LocalFit(NamedTuple):
     """What explains the rows: keys of ``rule`` and ``constants``, how many clients of how many, and what
-    explains them equally well."""
+    explains them equally well.
+    """
 
     rule: dict[str, Any]
     constants: dict[str, float]
@@ -82,18 +83,7 @@ class _Tried(NamedTuple):
 
 
 def steps_fit(view: View) -> LocalFit | None:
-    """Steps over all ratings at once that explain most clients.
-
-    Parameters
-    ----------
-    view : View
-        Of clients that are looked at, with nothing declared but what rows are.
-
-    Returns
-    -------
-    LocalFit or None
-        None where rows are not in the span, or too few clients have more ratings than factors.
-    """
+    """Steps over all ratings at once that explain most clients."""
     found = Found(view)
     answer_by_span(view, OVER_ALL[0], found, 1)
     known = ~np.isnan(found.outside)
@@ -232,18 +222,7 @@ def _named(
 
 
 def passes_fit(view: View) -> LocalFit | None:
-    """Passes over the ratings that explain most of a few clients.
-
-    Parameters
-    ----------
-    view : View
-        Of clients that are looked at, with nothing declared but what rows are.
-
-    Returns
-    -------
-    LocalFit or None
-        None where none do in the order of the rows.
-    """
+    """Passes over the ratings that explain most of a few clients."""
     if view.manifest.n_attributes or is_one_pass(view, Found(view)):
         return None
     levels = np.array(view.manifest.rating_levels)

@@ -43,20 +43,7 @@ ONCE = (
 
 
 def optimizer_fit(view: View, pull: float) -> LocalFit | None:
-    """Steps of Adam or a relative that explain some clients to their last digits.
-
-    Parameters
-    ----------
-    view : View
-        Of clients that are looked at, with nothing declared but what rows are.
-    pull : float
-        Multiple of its factor in every row.
-
-    Returns
-    -------
-    LocalFit or None
-        None where rows do not look so, or nobody's ratings are told. Without a rule where it is one step.
-    """
+    """Steps of Adam or a relative that explain some clients to their last digits."""
     if view.manifest.factors < FEWEST_FACTORS or len(view.manifest.rating_levels) < 2:
         return None
     sizes = sizes_of(view, pull)

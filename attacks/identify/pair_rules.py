@@ -50,18 +50,7 @@ class _Tried(NamedTuple):
 
 
 def pairs_fit(view: View) -> LocalFit | None:
-    """Steps on all pairs of a positive and a negative that explain most of a few clients.
-
-    Parameters
-    ----------
-    view : View
-        Of clients that are looked at, with nothing declared but what rows are.
-
-    Returns
-    -------
-    LocalFit or None
-        None where ratings have several levels, or no such steps explain most clients.
-    """
+    """Steps on all pairs of a positive and a negative that explain most of a few clients."""
     if len(view.manifest.rating_levels) != 1:
         return None
     samples = {negatives: _sample(view, negatives) for negatives in NEGATIVES}
@@ -111,7 +100,8 @@ def _balanced(rows: Rows, *, decayed: bool) -> Bool[np.ndarray, " clients"]:
 
 def _best(samples: dict[int, Labelled], view: View) -> list[_Tried]:
     """The first hypothesis, with as few open constants as may be, that explains most; and its neighbours
-    that explain as many: another number of steps, other pairs. Nothing where none does."""
+    that explain as many: another number of steps, other pairs. Nothing where none does.
+    """
     for number in range(len(OPEN)):
         for negatives, few in samples.items():
             values = PairedLabels(negatives).families(view.manifest)[number].values

@@ -78,30 +78,17 @@ OF_LINK: tuple[dict[str, Any], ...] = (
 
 
 class RowFit(NamedTuple):
-    """One idea of what rows are, and how it does.
-
-    Attributes
-    ----------
-    name : str
-    rule : dict
-        What it says, as keys of the manifest's ``rule``.
-    numbers : int
-        That are open, of each client.
-    clients, looked_at : int
-        How many it explains, of how many.
-    nats : float
-        Evidence against chance, in the middle of those clients.
-    scale, n_rated : (clients,)
-        What multiplies the rows of each, NaN where that is not told, and how many it has.
-    """
+    """One idea of what rows are, and how it does."""
 
     name: str
-    rule: dict[str, Any]
-    numbers: int
-    clients: int
-    looked_at: int
-    nats: float
+    rule: dict[str, Any]  # what it says, as keys of the manifest's ``rule``
+    numbers: int  # that are open, of each client
+    clients: int  # how many it explains, of how many
+    looked_at: int  # how many it explains, of how many
+    nats: float  # evidence against chance, in the middle of those clients
+    # what multiplies the rows of each, NaN where that is not told, and how many it has
     scale: Float[np.ndarray, " clients"]
+    # what multiplies the rows of each, NaN where that is not told, and how many it has
     n_rated: Float[np.ndarray, " clients"]
 
     @property
@@ -126,22 +113,7 @@ class _One(NamedTuple):
 
 
 def row_fits(view: View, lowered: float, pull: float) -> list[RowFit]:
-    """Ask every idea about the last round of a view.
-
-    Parameters
-    ----------
-    view : View
-        Of clients that are looked at.
-    lowered : float
-        What the program takes off every rating, stars.
-    pull : float
-        Multiple of its factor in every row.
-
-    Returns
-    -------
-    list of RowFit
-        Those that explain somebody: with fewer open numbers first, and of these who explain more.
-    """
+    """Ask every idea about the last round of a view."""
     told: dict[tuple[str, str], list[_One]] = {}
     numbers: dict[str, int] = {}
     levels = np.array(view.manifest.rating_levels)

@@ -35,7 +35,8 @@ ROUND = 1e-6  # of 1, by which a factor on the unit ball may be shorter
 
 class Fit(NamedTuple):
     """A rule, its constants under the manifest's names, the share of the clients that it explains, and the
-    median share of what there was to explain that it leaves, 0 where that is hardly to be seen."""
+    median share of what there was to explain that it leaves, 0 where that is hardly to be seen.
+    """
 
     rule: str
     reduction: str
@@ -46,16 +47,7 @@ class Fit(NamedTuple):
 
 
 def fits(states: ClientStates) -> list[Fit]:
-    """Every known rule that the rounds can tell anything about, the best one first.
-
-    Parameters
-    ----------
-    states : ClientStates
-
-    Returns
-    -------
-    list of Fit
-    """
+    """Every known rule that the rounds can tell anything about, the best one first."""
     of_ball = sorted(_projected_sgd(states), key=lambda fit: fit.left)[:1]
     found = [*_semi_als(states), *_sgd(states), *of_ball]
     return sorted(found, key=lambda fit: -fit.share)

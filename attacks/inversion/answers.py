@@ -27,20 +27,7 @@ MAX_MISFIT = 0.25  # of readings that tell what is taken off ratings
 
 
 def shared_constants(table: Float[np.ndarray, "clients c"], family: Family) -> Float[np.ndarray, " c"] | None:
-    """The constants that most clients share; None where they do not, or are too few.
-
-    Parameters
-    ----------
-    table : (clients, c)
-        Fitted constants, client by client.
-    family : Family
-        Says which of them are free.
-
-    Returns
-    -------
-    (c,) or None
-        The free ones as most clients have them, but for their own; the others as given.
-    """
+    """The constants that most clients share; None where they do not, or are too few."""
     if len(table) < FEWEST:
         return None
     shared = table[0].copy()

@@ -26,20 +26,11 @@ COARSE, MANY = 4, 8  # every fourth value first, of so many
 
 
 class Choice(NamedTuple):
-    """A guess, and how it does.
-
-    Attributes
-    ----------
-    guess : Guess
-    explained : int
-        Clients.
-    left : float
-        What it leaves of the rows, in the middle.
-    """
+    """A guess, and how it does."""
 
     guess: Guess
-    explained: int
-    left: float
+    explained: int  # clients
+    left: float  # what it leaves of the rows, in the middle
 
     @property
     def rank(self) -> tuple[int, float]:
@@ -50,23 +41,7 @@ class Choice(NamedTuple):
 def chosen_by_ratings(
     rule: ClientRule, manifest: Manifest, rows: Rows, ratings: Float[np.ndarray, "clients n"]
 ) -> Choice | None:
-    """Choose a hypothesis by clients whose ratings are known.
-
-    Parameters
-    ----------
-    rule : ClientRule
-    manifest : Manifest
-        Says what to try first.
-    rows : Rows
-        Of some clients.
-    ratings : (clients, n)
-        In stars.
-
-    Returns
-    -------
-    Choice or None
-        None where nothing explains any of them.
-    """
+    """Choose a hypothesis by clients whose ratings are known."""
     best: Choice | None = None
     for family in rule.families(manifest):
         near: Unknowns | None = None
@@ -87,25 +62,7 @@ def chosen(
     levels: Float[np.ndarray, " levels"],
     n_families: int | None = None,
 ) -> Choice | None:
-    """Choose a hypothesis by clients whose ratings are fitted with it.
-
-    Parameters
-    ----------
-    rule : ClientRule
-    manifest : Manifest
-        Says what to try first.
-    rows : Rows
-        Of some clients.
-    levels : (levels,)
-        Ratings that exist, ascending, stars.
-    n_families : int or None
-        How many of the rule's families are tried, the first ones; None for all.
-
-    Returns
-    -------
-    Choice or None
-        None where nothing explains any of them.
-    """
+    """Choose a hypothesis by clients whose ratings are fitted with it."""
     best: Choice | None = None
     families = rule.families(manifest)[:n_families]
     for family in families:

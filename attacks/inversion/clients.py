@@ -27,18 +27,7 @@ MOST_FITTED = 400  # rows of a client that are fitted where the rule does not mi
 
 
 def answer_by_span(view: View, rule: ClientRule, found: Found, rounds: int) -> None:
-    """Take up whose ratings are told without a fit.
-
-    Parameters
-    ----------
-    view : View
-    rule : ClientRule
-        Nobody's are, where it does not mix rows.
-    found : Found
-        Gets the answers.
-    rounds : int
-        That are tried, the first ones.
-    """
+    """Take up whose ratings are told without a fit."""
     if not rule.mixes_rows:
         return
     levels = np.array(view.manifest.rating_levels)
@@ -48,18 +37,7 @@ def answer_by_span(view: View, rule: ClientRule, found: Found, rounds: int) -> N
 
 
 def leave_items(view: View, found: Found) -> bool:
-    """Whether no client's rows can come of local steps along its items' factors, by those that tell it.
-
-    Parameters
-    ----------
-    view : View
-    found : Found
-
-    Returns
-    -------
-    bool
-        False where nobody with an open answer has fewer ratings than factors.
-    """
+    """Whether no client's rows can come of local steps along its items' factors, by those that tell it."""
     asked = False
     for _, _, rows in open_clients(view, found, 1):
         off = aside(rows)
@@ -70,18 +48,7 @@ def leave_items(view: View, found: Found) -> bool:
 
 
 def affine_beside_one(view: View, found: Found) -> bool:
-    """Whether rows of clients with many ratings are affine in factors, ratings and 1, as a bias makes them.
-
-    Parameters
-    ----------
-    view : View
-    found : Found
-
-    Returns
-    -------
-    bool
-        True where nobody with an open answer has ratings enough to tell.
-    """
+    """Whether rows of clients with many ratings are affine in factors, ratings and 1."""
     asked = False
     for _, _, rows in open_clients(view, found, 1):
         many = rows.item.sum(axis=1) > rows.rows.shape[2] + 2
@@ -95,22 +62,7 @@ def affine_beside_one(view: View, found: Found) -> bool:
 def open_clients(
     view: View, found: Found, rounds: int, *, as_declared: bool = False
 ) -> Iterator[tuple[np.ndarray, np.ndarray, Rows]]:
-    """Clients without an answer: who, the items of their rows, and the rows, round by round.
-
-    Parameters
-    ----------
-    view : View
-    found : Found
-    rounds : int
-        The first ones.
-    as_declared : bool
-        As of ``rows_in``.
-
-    Yields
-    ------
-    (users, items, Rows)
-        Of each batch and round.
-    """
+    """Clients without an answer: who, the items of their rows, and the rows, round by round."""
     for batch in view.batches(BATCH_BYTES):
         for uploads in batch.rounds[:rounds]:
             open_ = ~found.answered[np.searchsorted(view.users, batch.users)]
@@ -121,23 +73,7 @@ def open_clients(
 
 
 def rows_in(view: View, uploads: Uploads, found: Found, *, as_declared: bool = False) -> Rows:
-    """Rows of a round, of the items that moved.
-
-    Parameters
-    ----------
-    view : View
-    uploads : Uploads
-        Of a batch of the view.
-    found : Found
-        Says what is taken off ratings.
-    as_declared : bool
-        Whether the declared scale and regularisation, those of a single step, are taken off; else rows are
-        what they are.
-
-    Returns
-    -------
-    Rows
-    """
+    """Rows of a round, of the items that moved."""
     manifest = view.manifest if as_declared else bare(view.manifest)
     rows = moved(rows_of(manifest, uploads, None, found.lowered))
     here = rows.item.any(axis=1)
@@ -150,17 +86,7 @@ def rows_in(view: View, uploads: Uploads, found: Found, *, as_declared: bool = F
 
 
 def is_one_pass(view: View, found: Found) -> bool:
-    """Whether each row of most clients follows from the one before by one step: they went through them once.
-
-    Parameters
-    ----------
-    view : View
-    found : Found
-
-    Returns
-    -------
-    bool
-    """
+    """Whether each row of most clients follows from the one before by one step."""
     once = asked = 0
     for _, _, rows in open_clients(view, found, 1):
         if rows.rows.shape[1] <= LONGEST:
@@ -172,33 +98,13 @@ def is_one_pass(view: View, found: Found) -> bool:
 
 
 def bare(manifest: Manifest) -> Manifest:
-    """Without the scale of a single step: rows of several are what they are.
-
-    Parameters
-    ----------
-    manifest : Manifest
-
-    Returns
-    -------
-    Manifest
-    """
+    """Without the scale of a single step: rows of several are what they are."""
     plain = manifest.upload.model_copy(update={"scale": 1.0, "regularization": 0.0})
     return manifest.model_copy(update={"upload": plain})
 
 
 def known_clients(view: View, found: Found) -> tuple[Rows, Float[np.ndarray, "clients n"]] | None:
-    """Rows of the first round, and ratings, of some clients whose ratings are told.
-
-    Parameters
-    ----------
-    view : View
-    found : Found
-
-    Returns
-    -------
-    (Rows, ratings) or None
-        None where nobody's are.
-    """
+    """Rows of the first round, and ratings, of some clients whose ratings are told."""
     parts: list[tuple[Rows, np.ndarray]] = []
     for batch in view.batches(BATCH_BYTES):
         lacking = SAMPLE - sum(len(ratings) for _, ratings in parts)
@@ -240,24 +146,7 @@ def choice_of(
     *,
     as_declared: bool = False,
 ) -> Choice | None:
-    """The hypothesis that explains a sample best.
-
-    Parameters
-    ----------
-    view : View
-    rule : ClientRule
-    found : Found
-        Ratings that are told already serve.
-    n_families : int or None
-        How many of the rule's families are tried where there are none, the first ones; None for all.
-    as_declared : bool
-        As of ``rows_in``; ratings that are told already are not asked then.
-
-    Returns
-    -------
-    Choice or None
-        None where there is no client to choose by, or no hypothesis explains any.
-    """
+    """The hypothesis that explains a sample best."""
     known = None if as_declared else known_clients(view, found)
     if known is not None:
         return chosen_by_ratings(rule, view.manifest, *known)

@@ -24,21 +24,11 @@ from attacks.inversion.least_squares import Problem
 
 
 class Compressed(NamedTuple):
-    """Some clients with at most n ratings as ones with m = K + 1.
+    """Some clients with at most n ratings as ones with m = K + 1."""
 
-    Attributes
-    ----------
-    problem : Problem
-        Of m rows.
-    basis : (clients, n, m)
-        Z; ratings are Z times those of the problem.
-    outside : (clients,)
-        Share of the rows' size that is not in the span.
-    """
-
-    problem: Problem
-    basis: Float[np.ndarray, "clients n m"]
-    outside: Float[np.ndarray, " clients"]
+    problem: Problem  # of m rows
+    basis: Float[np.ndarray, "clients n m"]  # Z; ratings are Z times those of the problem
+    outside: Float[np.ndarray, " clients"]  # share of the rows' size that is not in the span
 
     def expanded(
         self, ratings: Float[np.ndarray, "clients trials m"]
@@ -52,17 +42,7 @@ class Compressed(NamedTuple):
 
 
 def compressed(rows: Rows) -> Compressed:
-    """Compress the rows of some clients.
-
-    Parameters
-    ----------
-    rows : Rows
-        0 where a row is of no item.
-
-    Returns
-    -------
-    Compressed
-    """
+    """Compress the rows of some clients."""
     _users, n, k = rows.rows.shape
     factors, sent = rows.factors.astype(float), rows.rows
     if n < k + 1:
@@ -85,19 +65,7 @@ def compressed(rows: Rows) -> Compressed:
 
 
 def with_constant_columns(rows: Rows, columns: int) -> Rows:
-    """Rows of 0 and factors of 1 in further columns, for what a client has for all its items alike.
-
-    Parameters
-    ----------
-    rows : Rows
-    columns : int
-        How many.
-
-    Returns
-    -------
-    Rows
-        0 where a row is of no item.
-    """
+    """Rows of 0 and factors of 1 in further columns, for what a client has for all its items alike."""
     if not columns:
         return rows
     ones = np.repeat(rows.item[..., None].astype(float), columns, axis=2)
@@ -106,18 +74,7 @@ def with_constant_columns(rows: Rows, columns: int) -> Rows:
 
 
 def uncompressed(rows: Rows) -> Compressed:
-    """Make the compressed form of rows whose rule does not mix them: every row is its own.
-
-    Parameters
-    ----------
-    rows : Rows
-        Of some clients, (users, n, K).
-
-    Returns
-    -------
-    Compressed
-        With the identity as basis, and nothing missed.
-    """
+    """Make the compressed form of rows whose rule does not mix them: every row is its own."""
     users, n, _k = rows.rows.shape
     basis = np.broadcast_to(np.eye(n), (users, n, n))
     return Compressed(Problem(rows.rows, rows.factors.astype(float)), basis, np.zeros(users))
@@ -128,16 +85,6 @@ def aside(rows: Rows) -> Float[np.ndarray, " clients"]:
 
     Whatever their number, order and losses, steps move a client's factor along its items' factors, and its
     copies of these along its factor. So off the items' factors all its rows have the direction of its start.
-
-    Parameters
-    ----------
-    rows : Rows
-        0 where a row is of no item.
-
-    Returns
-    -------
-    (clients,)
-        Share of the rows' size in further directions; NaN of clients with more than K - 2 rows, or one.
     """
     factors, sent = rows.factors.astype(float), rows.rows
     count, k = rows.item.sum(axis=1), sent.shape[2]
@@ -179,21 +126,6 @@ def spare_of(
     rows are fewer equations than numbers: n^2 + K - 1. Those have to tell more than factor and constants,
     without the ratings, of which each combination on the grid is a fit of its own. Where all rows are
     multiples of a factor that follows from the ratings, they tell n ratings and min(n, K) - 1 numbers more.
-
-    Parameters
-    ----------
-    n_rated : (clients,) int
-        Rows of the problem that is fitted.
-    factors : int
-        K.
-    n_free : int
-        Constants that are fitted.
-    tied : bool
-        Whether the factor follows from the ratings.
-
-    Returns
-    -------
-    (clients,) int
 
     Examples
     --------

@@ -23,21 +23,7 @@ def fit_twice(
     *,
     as_declared: bool = False,
 ) -> None:
-    """Take up whose ratings a fit tells.
-
-    Parameters
-    ----------
-    view : View
-    rule : ClientRule
-    guess : Guess
-    found : Found
-        Gets the answers.
-    rounds : int
-        That are tried, the first ones.
-    progress : callable
-    as_declared : bool
-        Whether rows are taken free of the scale and the regularisation that are declared.
-    """
+    """Take up whose ratings a fit tells."""
     levels = np.array(view.manifest.rating_levels)
     for again in (False, True):
         constants = found.common(guess.family)

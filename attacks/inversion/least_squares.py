@@ -33,46 +33,25 @@ EXACT = 1e-30  # of the rows' mean square
 
 
 class Problem(NamedTuple):
-    """What some clients sent in one round; 0 on padding.
-
-    Attributes
-    ----------
-    rows : (clients, n, K)
-    factors : (clients, n, K)
-    """
+    """What some clients sent in one round; 0 on padding."""
 
     rows: Float[np.ndarray, "clients n K"]
     factors: Float[np.ndarray, "clients n K"]
 
 
 class Unknowns(NamedTuple):
-    """What is fitted, or held.
-
-    Attributes
-    ----------
-    factor : (clients, K)
-    ratings : (clients, n)
-        In stars.
-    constants : (clients, c)
-    """
+    """What is fitted, or held."""
 
     factor: Float[np.ndarray, "clients K"]
-    ratings: Float[np.ndarray, "clients n"]
+    ratings: Float[np.ndarray, "clients n"]  # in stars
     constants: Float[np.ndarray, "clients c"]
 
 
 class Fit(NamedTuple):
-    """Where a fit ended.
-
-    Attributes
-    ----------
-    at : Unknowns
-    left : (clients,)
-        What is left of the rows, relative to their size.
-    """
+    """Where a fit ended."""
 
     at: Unknowns
-    left: Float[np.ndarray, " clients"]
+    left: Float[np.ndarray, " clients"]  # what is left of the rows, relative to their size
 
 
 class _State(NamedTuple):
@@ -85,23 +64,7 @@ class _State(NamedTuple):
 
 
 def fit(rule: ClientRule, problem: Problem, start: Unknowns, free: Unknowns, steps: int) -> Fit:
-    """Fit a rule to the rows of some clients, each from its start.
-
-    Parameters
-    ----------
-    rule : ClientRule
-    problem : Problem
-    start : Unknowns
-    free : Unknowns of bool
-        What is fitted; the rest stays as it is.
-    steps : int
-        At most.
-
-    Returns
-    -------
-    Fit
-        ``left`` is NaN where the rule gives numbers that are not finite.
-    """
+    """Fit a rule to the rows of some clients, each from its start."""
     held = not np.any(free.ratings)  # a program of its own, which does not grow with the ratings
     at, left = _fit(rule, held, problem, start, free, steps)
     return Fit(Unknowns(*(np.asarray(part) for part in at)), np.asarray(left))

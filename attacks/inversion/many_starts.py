@@ -23,33 +23,7 @@ def fitted(
     ratings: bool = True,
     at_once: int | None = None,
 ) -> Fit:
-    """Fit all starts, so many at a time; the answer is NaN where there is none.
-
-    Parameters
-    ----------
-    rule : ClientRule
-    problem : Problem
-        Of all clients, rows and factors (clients, n, K).
-    start : Unknowns
-        (clients, starts, ...).
-    sign : (clients, starts)
-        1 or -1, which the rows are multiplied with.
-    there : (clients, starts) bool
-        Which starts are taken; the others stay as they are.
-    free_constants : (c,) bool
-        Which constants are fitted.
-    steps : int
-        At most.
-    ratings : bool
-        Whether ratings are fitted, or held.
-    at_once : int, optional
-        Fits of one call; few shapes make few compiled programs.
-
-    Returns
-    -------
-    Fit
-        (clients, starts, ...).
-    """
+    """Fit all starts, so many at a time; the answer is NaN where there is none."""
     client, trial = np.nonzero(there)
     at_once = at_once or (FEW if client.size <= FEW else AT_ONCE)
     out = Unknowns(*(np.array(part) for part in start))
@@ -73,37 +47,11 @@ def fitted(
 
 
 def least(fits: Fit, most: int) -> Int[np.ndarray, "clients some"]:
-    """Choose the starts of each client that leave least.
-
-    Parameters
-    ----------
-    fits : Fit
-        (clients, starts, ...).
-    most : int
-        Starts of each client.
-
-    Returns
-    -------
-    (clients, some) int
-        The best first; NaN counts as all that is left.
-    """
+    """Choose the starts of each client that leave least."""
     left = np.where(np.isnan(fits.left), np.inf, fits.left)
     return np.argsort(left, axis=1, kind="stable")[:, :most]
 
 
 def chosen(at: Unknowns, number: np.ndarray) -> Unknowns:
-    """Take some fits of each client.
-
-    Parameters
-    ----------
-    at : Unknowns
-        (clients, starts, ...).
-    number : (clients, some) int
-        Of the starts.
-
-    Returns
-    -------
-    Unknowns
-        (clients, some, ...).
-    """
+    """Take some fits of each client."""
     return Unknowns(*(np.take_along_axis(part, number[..., None], axis=1) for part in at))

@@ -18,22 +18,7 @@ from victims.transcript.manifest import Manifest
 def chosen_with_momentum(
     rule: MomentumPasses, manifest: Manifest, groups: list[Ordered], levels: Float[np.ndarray, " levels"]
 ) -> tuple[MomentumPasses, Guess] | None:
-    """The rule, kind of momentum, number of passes and open constants that explain some clients.
-
-    Parameters
-    ----------
-    rule : MomentumPasses
-    manifest : Manifest
-    groups : list of Ordered
-        Smaller clients first.
-    levels : (levels,)
-        Ratings that exist, ascending, stars.
-
-    Returns
-    -------
-    (MomentumPasses, Guess) or None
-        None where nothing explains any of them.
-    """
+    """The rule, kind of momentum, number of passes and open constants that explain some clients."""
     rows = asked(groups)
     if rows is None:
         return None

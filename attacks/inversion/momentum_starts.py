@@ -70,21 +70,7 @@ class _Drift(NamedTuple):
 
 
 def kinds(rows: Rows, batch_size: int, passes: tuple[float, ...]) -> list[Kind]:
-    """Kinds of momentum, what leaves least of rows first; none where momentum explains no more than none.
-
-    Parameters
-    ----------
-    rows : Rows
-        Of some clients, in the order of the steps.
-    batch_size : int
-    passes : tuple of float
-        That are tried.
-
-    Returns
-    -------
-    list of Kind
-        ``KEPT`` of each sort, with the momentum that leaves least.
-    """
+    """Kinds of momentum, what leaves least of rows first; none where momentum explains no more than none."""
     plain = min(_left(rows, batch_size, Kind(number, 0.0, False, True)) for number in passes)
     found = []
     for ahead, coasts in product((False, True), (True, False)):
@@ -115,22 +101,7 @@ def _with_best_momentum(rows: Rows, batch_size: int, kind: Kind, plain: float) -
 def momentum_starts(
     rows: Rows, levels: Float[np.ndarray, " levels"], rule: MomentumPasses, guess: Guess
 ) -> Starts:
-    """Starts of clients that go several times through their ratings with momentum.
-
-    Parameters
-    ----------
-    rows : Rows
-        Changes of the clients' copies, in the order of the steps; 0 where a row is of no item.
-    levels : (levels,)
-        Ratings that exist, ascending, stars.
-    rule : MomentumPasses
-    guess : Guess
-
-    Returns
-    -------
-    Starts
-        Ratings are less the offset; ``sigma`` is eta.
-    """
+    """Starts of clients that go several times through their ratings with momentum."""
     users, n, k = rows.rows.shape
     out = Starts(
         np.zeros((users, NUMBERS, k)), np.zeros((users, NUMBERS, n)), np.full((users, NUMBERS), np.nan)

@@ -34,26 +34,7 @@ def unless_multiples(
     rows: Rows,
     levels: Float[np.ndarray, " levels"],
 ) -> Told:
-    """Fit the other multiples of answers that are on the grid, and leave open whose rows they explain.
-
-    Parameters
-    ----------
-    rule : ClientRule
-    guess : Guess
-        Where no constant is open, a factor of another length makes other rows.
-    new : Told
-    small : Compressed
-        Of the rows.
-    sign : (clients,)
-        1 or -1, which a client's rows are multiplied with.
-    rows : Rows
-    levels : (levels,)
-        Ratings that exist, ascending, in stars.
-
-    Returns
-    -------
-    Told
-    """
+    """Fit the other multiples of answers that are on the grid, and leave open whose rows they explain."""
     if not guess.free.any():
         return new
     offset = np.where(rows.item, rows.offset, 0.0)

@@ -43,25 +43,7 @@ ALIKE = 1e-9  # stars, within which a number is on a level
 def other_in_one_pass(
     rule: LocalPasses, told: Told, rows: Rows, levels: Float[np.ndarray, " levels"], at_once: int
 ) -> Bool[np.ndarray, " clients"]:
-    """Whose rows one pass, or linear ones, explain by other ratings.
-
-    Parameters
-    ----------
-    rule : LocalPasses
-    told : Told
-        What several passes of the rule say.
-    rows : Rows
-        In the order of the steps.
-    levels : (levels,)
-        Ratings that exist, ascending, stars.
-    at_once : int
-        Fits of one call.
-
-    Returns
-    -------
-    (clients,) bool
-        False of clients that are not answered.
-    """
+    """Whose rows one pass, or linear ones, explain by other ratings."""
     out = np.zeros(told.answered.size, bool)
     line = _as_line(rule, told, rows)
     others = _other_multiples(told.ratings, line, rows, levels)

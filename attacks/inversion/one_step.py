@@ -21,20 +21,7 @@ ASIDE = (
 
 
 def pointless(view: View, rule: ClientRule, found: Found) -> str:
-    """Say why nothing is to be fitted.
-
-    Parameters
-    ----------
-    view : View
-    rule : ClientRule
-    found : Found
-        What is told without a fit.
-
-    Returns
-    -------
-    str
-        Empty where fits may tell something.
-    """
+    """Say why nothing is to be fitted."""
     if found.answered.all():
         return "all are answered"
     if not rule.mixes_rows:
@@ -49,18 +36,7 @@ def pointless(view: View, rule: ClientRule, found: Found) -> str:
 
 
 def one_step(view: View, found: Found) -> str:
-    """Say why neither several steps nor passes are to be fitted.
-
-    Parameters
-    ----------
-    view : View
-    found : Found
-
-    Returns
-    -------
-    str
-        Empty where fits may tell something.
-    """
+    """Say why neither several steps nor passes are to be fitted."""
     if leave_items(view, found):
         return ASIDE
     if all(_parallel(rows_in(view, batch.rounds[0], found)) for batch in view.batches(BATCH_BYTES)):

@@ -31,25 +31,7 @@ NO_BIAS = "a bias of the client does not explain the rows of clients with many r
 def read_beside_bias(
     view: View, rule: BiasedSteps, found: Found, rounds: int, progress: Progress = silent
 ) -> tuple[str, str]:
-    """Take up whose ratings are told beside a bias that moves.
-
-    Parameters
-    ----------
-    view : View
-    rule : BiasedSteps
-    found : Found
-        Gets the answers.
-    rounds : int
-        That are tried, the first ones.
-    progress : callable
-
-    Returns
-    -------
-    hypothesis : str
-        Empty where there is none.
-    reason : str
-        Why others have no answer.
-    """
+    """Take up whose ratings are told beside a bias that moves."""
     if reason := one_step(view, found):
         return "", reason
     if found.answered.any():

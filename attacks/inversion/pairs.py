@@ -46,80 +46,33 @@ NO_PAIRS = "no pairs of a positive and a negative explain its rows"
 
 
 class Labelled(NamedTuple):
-    """Some clients in one round, their rows in the order of the pairs.
-
-    Attributes
-    ----------
-    users : (clients,)
-    items : (clients, n)
-    rows : Rows
-        0 where a row is of no item.
-    first : (clients, n) bool
-        Whether a row has the one label, not which; False off the items.
-    able : (clients,) bool
-        Who has rows of both, and enough.
-    """
+    """Some clients in one round, their rows in the order of the pairs."""
 
     users: Int[np.ndarray, " clients"]
     items: Int[np.ndarray, "clients n"]
-    rows: Rows
-    first: Bool[np.ndarray, "clients n"]
-    able: Bool[np.ndarray, " clients"]
+    rows: Rows  # 0 where a row is of no item
+    first: Bool[np.ndarray, "clients n"]  # whether a row has the one label, not which; False off the items
+    able: Bool[np.ndarray, " clients"]  # who has rows of both, and enough
 
     def only(self, some: Int[np.ndarray, " some"]) -> Labelled:
-        """Some of the clients.
-
-        Parameters
-        ----------
-        some : (some,) int
-
-        Returns
-        -------
-        Labelled
-        """
+        """Some of the clients."""
         return Labelled(
             self.users[some], self.items[some], some_of(self.rows, some), self.first[some], self.able[some]
         )
 
 
 class Explained(NamedTuple):
-    """How a hypothesis does.
+    """How a hypothesis does."""
 
-    Attributes
-    ----------
-    good : (clients,) bool
-        Whose rows factor and constants explain to their last digits.
-    constants : (clients, c)
-        The best ones, ``attacks.client_rules.paired_labels.CONSTANTS``.
-    """
-
-    good: Bool[np.ndarray, " clients"]
+    good: Bool[np.ndarray, " clients"]  # whose rows factor and constants explain to their last digits
+    # the best ones, ``attacks.client_rules.paired_labels.CONSTANTS``
     constants: Float[np.ndarray, "clients c"]
 
 
 def read_pairs(
     view: View, rule: PairedLabels, found: Found, rounds: int, progress: Progress = silent
 ) -> tuple[str, str]:
-    """Take up whose positives and negatives are told.
-
-    Parameters
-    ----------
-    view : View
-    rule : PairedLabels
-        As many negatives for each positive as are tried first; then the other number, of 0 and 1.
-    found : Found
-        Gets the answers.
-    rounds : int
-        That are tried, the first ones.
-    progress : callable
-
-    Returns
-    -------
-    hypothesis : str
-        Empty where there is none.
-    reason : str
-        Why others have no answer.
-    """
+    """Take up whose positives and negatives are told."""
     if len(view.manifest.rating_levels) != 1:
         return "", RATINGS
     for one in dict.fromkeys((rule, PairedLabels(0), PairedLabels(1))):
@@ -141,20 +94,7 @@ def read_pairs(
 
 
 def labelled(view: View, rule: PairedLabels, found: Found, rounds: int) -> Iterator[Labelled]:
-    """Split the rows of clients with open answers by their sign, round by round.
-
-    Parameters
-    ----------
-    view : View
-    rule : PairedLabels
-    found : Found
-    rounds : int
-        The first ones.
-
-    Yields
-    ------
-    Labelled
-    """
+    """Split the rows of clients with open answers by their sign, round by round."""
     for users, items, rows in open_clients(view, found, rounds):
         for group in in_order(users, items, rows):
             if group.rows.item.sum(axis=1).max() <= MOST_FITTED:
@@ -217,18 +157,7 @@ def _chosen(view: View, rule: PairedLabels, found: Found) -> Guess | None:
 
 
 def explained(rule: PairedLabels, guess: Guess, part: Labelled) -> Explained:
-    """Fit factor and constants, with labels held.
-
-    Parameters
-    ----------
-    rule : PairedLabels
-    guess : Guess
-    part : Labelled
-
-    Returns
-    -------
-    Explained
-    """
+    """Fit factor and constants, with labels held."""
     rows = part.rows
     small = uncompressed(rows)
     begin, sign, there = begun(_starts(rule, rows, part.first), small, guess)

@@ -43,23 +43,7 @@ class _Losses(NamedTuple):
 
 
 def pass_starts(rows: Rows, levels: Float[np.ndarray, " levels"], rule: LocalPasses, guess: Guess) -> Starts:
-    """Starts of clients that go several times through their ratings.
-
-    Parameters
-    ----------
-    rows : Rows
-        Changes of the clients' copies, in the order of the steps; 0 where a row is of no item.
-    levels : (levels,)
-        Ratings that exist, ascending, stars.
-    rule : LocalPasses
-    guess : Guess
-        Its value is the number of passes.
-
-    Returns
-    -------
-    Starts
-        Ratings are less the offset; ``sigma`` is passes times eta.
-    """
+    """Starts of clients that go several times through their ratings."""
     users, n, k = rows.rows.shape
     out = Starts(
         np.zeros((users, NUMBERS, k)), np.zeros((users, NUMBERS, n)), np.full((users, NUMBERS), np.nan)
@@ -130,7 +114,8 @@ def _starts(
 
 class _Drift(NamedTuple):
     """The line (n, K) along which each row is g (n,); kappa; S after the last step; whether the line explains
-    most of how rows differ in direction."""
+    most of how rows differ in direction.
+    """
 
     line: Float[np.ndarray, "n K"]
     g: Float[np.ndarray, " n"]
@@ -163,24 +148,7 @@ def near_the_grid(
     levels: Float[np.ndarray, " levels"],
     known: float | None,
 ) -> list[tuple[float, np.ndarray, float]]:
-    """Find the few numbers A that put A error + predicted + offset nearest to the grid.
-
-    Parameters
-    ----------
-    error : (n,)
-        Up to A.
-    predicted, offset : (n,)
-        Products of factors, and what everybody adds, stars.
-    levels : (levels,)
-        Ratings that exist, ascending, stars.
-    known : float or None
-        A, where it is known.
-
-    Returns
-    -------
-    list of (float, (n,), float)
-        How near, ratings less offset, 1 / A; the nearest first.
-    """
+    """Find the few numbers A that put A error + predicted + offset nearest to the grid."""
     span = (levels[-1] - levels[0] or levels[0]) / max(np.abs(error).max(), 1e-300)
     numbers = np.geomspace(span / 20, 4 * span, FINENESS) if known is None else np.array([known])
     ratings = numbers[:, None] * error + predicted

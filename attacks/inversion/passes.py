@@ -53,20 +53,7 @@ class Ordered(NamedTuple):
 
 
 def in_order(users: np.ndarray, index: np.ndarray, rows: Rows) -> Iterator[Ordered]:
-    """Clients of similar size, their rows as they were sent, or by item.
-
-    Parameters
-    ----------
-    users : (clients,)
-    index : (clients, n)
-        Items of the rows.
-    rows : Rows
-
-    Yields
-    ------
-    Ordered
-        Smaller clients first.
-    """
+    """Clients of similar size, their rows as they were sent, or by item."""
     count = rows.item.sum(axis=1)
     key = (index if rows.sequence is None else rows.sequence).astype(np.int64)
     order = np.argsort(np.where(rows.item, key, np.iinfo(np.int64).max), axis=1, kind="stable")
@@ -96,19 +83,7 @@ def in_order(users: np.ndarray, index: np.ndarray, rows: Rows) -> Iterator[Order
 
 
 def sized(rule: PassRule, manifest: Manifest, groups: list[Ordered]) -> PassRule:
-    """The rule with the minibatches that rows show, where nobody declares them.
-
-    Parameters
-    ----------
-    rule : LocalPasses or MomentumPasses
-    manifest : Manifest
-    groups : list of Ordered
-        Smaller clients first.
-
-    Returns
-    -------
-    LocalPasses or MomentumPasses
-    """
+    """The rule with the minibatches that rows show, where nobody declares them."""
     said = manifest.rule
     if not groups or said.order == "per-rating" or said.batch_size is not None or rule.batch_size != 1:
         return rule
@@ -118,22 +93,7 @@ def sized(rule: PassRule, manifest: Manifest, groups: list[Ordered]) -> PassRule
 def chosen_in_order(
     rule: LocalPasses, manifest: Manifest, groups: list[Ordered], levels: Float[np.ndarray, " levels"]
 ) -> Guess | None:
-    """The number of passes and the open constants that explain some clients.
-
-    Parameters
-    ----------
-    rule : LocalPasses
-    manifest : Manifest
-    groups : list of Ordered
-        Smaller clients first.
-    levels : (levels,)
-        Ratings that exist, ascending, stars.
-
-    Returns
-    -------
-    Guess or None
-        None where nothing explains any of them.
-    """
+    """The number of passes and the open constants that explain some clients."""
     rows = asked(groups)
     if rows is None:
         return None
@@ -151,33 +111,13 @@ def chosen_in_order(
 
 
 def passes_declared(manifest: Manifest) -> bool:
-    """Whether passes and minibatches are declared: a hypothesis is worth fits of ratings, too, then.
-
-    Parameters
-    ----------
-    manifest : Manifest
-
-    Returns
-    -------
-    bool
-    """
+    """Whether passes and minibatches are declared: a hypothesis is worth fits of ratings, too, then."""
     said = manifest.rule
     return said.local_steps is not None and (said.order is not None or said.batch_size is not None)
 
 
 def asked(groups: list[Ordered]) -> Rows | None:
-    """Rows of a few clients that choose among hypotheses.
-
-    Parameters
-    ----------
-    groups : list of Ordered
-        Smaller clients first.
-
-    Returns
-    -------
-    Rows or None
-        In the order of the steps; None where no client has enough of them.
-    """
+    """Rows of a few clients that choose among hypotheses."""
     enough = [g for g in groups if (g.rows.item.sum(axis=1) >= g.rows.rows.shape[2] + TELLING).any()]
     if not enough:  # with few rows any line explains them
         return None
@@ -186,18 +126,7 @@ def asked(groups: list[Ordered]) -> Rows | None:
 
 
 def block_size(rows: Rows) -> int:
-    """The largest minibatch that the ranks of consecutive rows show: each has fewer directions than rows.
-
-    Parameters
-    ----------
-    rows : Rows
-        In the order of the steps; the client with most rows is asked.
-
-    Returns
-    -------
-    int
-        1 where none is shown.
-    """
+    """The largest minibatch that the ranks of consecutive rows show: each has fewer directions than rows."""
     user = int(rows.item.sum(axis=1).argmax())
     sent = rows.rows[user, rows.item[user]]
     digits = max(ALIKE, LOOSE * rows.precision)
@@ -219,23 +148,7 @@ def told_in_order(
     *,
     free: bool = True,
 ) -> Told:
-    """Fit one hypothesis to one round of some clients.
-
-    Parameters
-    ----------
-    rule : LocalPasses or MomentumPasses
-    guess : Guess
-    rows : Rows
-        In the order of the steps.
-    levels : (levels,)
-        Ratings that exist, ascending, stars.
-    free : bool
-        Whether ratings are fitted, too, where those of the start explain nothing.
-
-    Returns
-    -------
-    Told
-    """
+    """Fit one hypothesis to one round of some clients."""
     if isinstance(rule, MomentumPasses):
         starts, turn = momentum_starts(rows, levels, rule, guess), True
     else:

@@ -32,25 +32,7 @@ def read_passes(
     rounds: int,
     progress: Progress = silent,
 ) -> tuple[str, str]:
-    """Take up whose ratings are told by passes over them in one order.
-
-    Parameters
-    ----------
-    view : View
-    rule : LocalPasses or MomentumPasses
-    found : Found
-        Gets the answers.
-    rounds : int
-        That are tried, the first ones.
-    progress : callable
-
-    Returns
-    -------
-    hypothesis : str
-        Empty where there is none.
-    reason : str
-        Why others have no answer.
-    """
+    """Take up whose ratings are told by passes over them in one order."""
     if view.manifest.n_attributes:
         return "", WITH_ATTRIBUTES
     if reason := one_step(view, found):

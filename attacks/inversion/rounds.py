@@ -12,17 +12,7 @@ from victims.transcript.view import View
 
 
 def rows_by_rounds(view: View) -> list[Sent]:
-    """List the rows of a view, and the ratings that a round tells without a fit.
-
-    Parameters
-    ----------
-    view : View
-
-    Returns
-    -------
-    list of Sent
-        Empty of a single round.
-    """
+    """List the rows of a view, and the ratings that a round tells without a fit."""
     if view.rounds.size < 2:
         return []
     out = [sent_in(batch.users, batch.rounds) for batch in view.batches(BATCH_BYTES)]

@@ -45,22 +45,7 @@ CHANGED = (
 
 
 def answer_together(view: View, rule: ClientRule, guess: Guess | None, found: Found) -> Guess | None:
-    """Take up whose ratings are told by several rounds.
-
-    Parameters
-    ----------
-    view : View
-    rule : ClientRule
-    guess : Guess or None
-        None where one round told none: the likeliest that explains most of a few clients is taken.
-    found : Found
-        Gets the answers.
-
-    Returns
-    -------
-    Guess or None
-        What was tried; None where there are no such clients, or nothing explains those that were asked.
-    """
+    """Take up whose ratings are told by several rounds."""
     levels = np.array(view.manifest.rating_levels)
     groups = [group for batch in view.batches(BATCH_BYTES) for group in together(view, batch, found)]
     if guess is None and groups:
@@ -107,20 +92,7 @@ def _chosen(
 def told_together(
     rule: ClientRule, guess: Guess, group: Together, levels: Float[np.ndarray, " levels"]
 ) -> Told:
-    """Fit one hypothesis to several rounds of some clients whose ratings are unknown.
-
-    Parameters
-    ----------
-    rule : ClientRule
-    guess : Guess
-    group : Together
-    levels : (levels,)
-        Ratings that exist, ascending, stars.
-
-    Returns
-    -------
-    Told
-    """
+    """Fit one hypothesis to several rounds of some clients whose ratings are unknown."""
     allowed = _allowed(group)
     tried = _on_the_grid(rule, guess, group, levels)
     settled = np.zeros(len(group.users), bool)

@@ -37,21 +37,7 @@ OUTSIDE = 10.0  # times what may be left, that may lie outside the span
 
 
 def told(rule: ClientRule, guess: Guess, rows: Rows, levels: Float[np.ndarray, " levels"]) -> Told:
-    """Fit one hypothesis to one round of some clients whose ratings are unknown.
-
-    Parameters
-    ----------
-    rule : ClientRule
-    guess : Guess
-    rows : Rows
-        0 where a row is of no item.
-    levels : (levels,)
-        Ratings that exist, ascending, stars.
-
-    Returns
-    -------
-    Told
-    """
+    """Fit one hypothesis to one round of some clients whose ratings are unknown."""
     columns, allowed = guess.family.constant_columns, allowed_of(rows)
     rows = with_constant_columns(rows, columns)
     small = _small(rule, rows)
@@ -79,22 +65,7 @@ def told(rule: ClientRule, guess: Guess, rows: Rows, levels: Float[np.ndarray, "
 def explained(
     rule: ClientRule, guess: Guess, rows: Rows, ratings: Float[np.ndarray, "clients n"]
 ) -> tuple[Fit, Float[np.ndarray, " clients"]]:
-    """Fit start and constants to clients whose ratings are known, and say what may be left.
-
-    Parameters
-    ----------
-    rule : ClientRule
-    guess : Guess
-    rows : Rows
-        0 where a row is of no item.
-    ratings : (clients, n)
-        In stars.
-
-    Returns
-    -------
-    fit : Fit
-    allowed : (clients,)
-    """
+    """Fit start and constants to clients whose ratings are known, and say what may be left."""
     allowed = allowed_of(rows)
     rows = with_constant_columns(rows, guess.family.constant_columns)
     small = _small(rule, rows)
@@ -114,22 +85,7 @@ def _small(rule: ClientRule, rows: Rows) -> Compressed:
 
 
 def begun(starts: Starts, small: Compressed, guess: Guess) -> tuple[Unknowns, np.ndarray, np.ndarray]:
-    """Say where fits start, the sign of their rows, and which there are; the neighbour's first.
-
-    Parameters
-    ----------
-    starts : Starts
-    small : Compressed
-        The problem that is fitted.
-    guess : Guess
-
-    Returns
-    -------
-    start : Unknowns
-        (clients, starts, ...).
-    sign, there : (clients, starts)
-        1 or -1, which the rows are multiplied with; bool.
-    """
+    """Say where fits start, the sign of their rows, and which there are; the neighbour's first."""
     begin = unknowns(starts, small.problem, small.of(starts.ratings), guess.constants_of)
     sign = np.where(starts.sigma < 0, -1.0, 1.0)
     there = ~np.isnan(starts.sigma)
@@ -142,17 +98,7 @@ def begun(starts: Starts, small: Compressed, guess: Guess) -> tuple[Unknowns, np
 
 
 def allowed_of(rows: Rows) -> Float[np.ndarray, " clients"]:
-    """What right ratings may leave of rows, relative to their size.
-
-    Parameters
-    ----------
-    rows : Rows
-
-    Returns
-    -------
-    (clients,)
-        At least ``TIGHT``.
-    """
+    """What right ratings may leave of rows, relative to their size."""
     return np.maximum(TIGHT, LOOSE * precision_of(rows.rows, rows.factors, rows.precision))
 
 
@@ -163,25 +109,6 @@ def on_the_grid(
 
     Without what everybody adds, factor and ratings of the other sign give the same rows: ratings are
     positive.
-
-    Parameters
-    ----------
-    at : Unknowns
-        Fits (clients, starts, ...), of the compressed problem.
-    small : Compressed
-        What leads from its ratings to those of the clients' rows.
-    rows : Rows
-    levels : (levels,)
-        Ratings that exist, ascending, in stars.
-    turn : bool
-        Whether a fit of the other sign is turned.
-
-    Returns
-    -------
-    ratings : (clients, starts, n)
-        In stars.
-    at : Unknowns
-        The same fits with these ratings.
     """
     item = rows.item[:, None]
     offset = np.where(item, rows.offset[:, None], 0.0)

@@ -35,11 +35,6 @@ class RoundAfterRound:
     """A rule of several rounds as one of a single one, with the factors of all rounds, one below another.
 
     Where these are 0 the client took no part.
-
-    Attributes
-    ----------
-    rule : ClientRule
-    n_rounds : int
     """
 
     rule: ClientRule
@@ -75,41 +70,19 @@ class RoundAfterRound:
 
 
 class Together(NamedTuple):
-    """Some clients that took part in several rounds with the same items.
-
-    Attributes
-    ----------
-    users : (clients,) int
-    items : (clients, n) int
-    first : Rows
-        (clients, n, ...), of the first round.
-    joined : Problem
-        Rows and factors of ``MOST_ROUNDS`` rounds, one below another, (clients, rounds n, K); 0 in those that
-        a client has not.
-    n_rounds : (clients,) int
-    """
+    """Some clients that took part in several rounds with the same items."""
 
     users: Int[np.ndarray, " clients"]
     items: Int[np.ndarray, "clients n"]
-    first: Rows
+    first: Rows  # (clients, n, ...), of the first round
+    # rows and factors of ``MOST_ROUNDS`` rounds, one below another, (clients, rounds n, K); 0 in those that a
+    # client has not
     joined: Problem
     n_rounds: Int[np.ndarray, " clients"]
 
 
 def together(view: View, batch: UserBatch, found: Found) -> Iterator[Together]:
-    """Clients without an answer that took part in several rounds, those of similar size together.
-
-    Parameters
-    ----------
-    view : View
-    batch : UserBatch
-        Of the view.
-    found : Found
-
-    Yields
-    ------
-    Together
-    """
+    """Clients without an answer that took part in several rounds, those of similar size together."""
     rounds = [uploads for uploads in batch.rounds if uploads.index.shape[-1]]
     n_rows = np.array([np.broadcast_to(one.valid.sum(axis=1), batch.users.shape) for one in rounds])
     took_part = n_rows > 0
@@ -167,17 +140,7 @@ def _nth_round(
 
 
 def part_of(group: Together, here: Int[np.ndarray, " some"]) -> Together:
-    """Some clients of a group.
-
-    Parameters
-    ----------
-    group : Together
-    here : (some,) int
-
-    Returns
-    -------
-    Together
-    """
+    """Some clients of a group."""
     joined = Problem(*(part[here] for part in group.joined))
     return Together(
         group.users[here], group.items[here], some_of(group.first, here), joined, group.n_rounds[here]
@@ -191,19 +154,6 @@ def spare_together(
 
     Off their items' factors the rows of few ratings have one direction, which a later round does not tell
     anew: it gives n^2 + n equations, m K with m = min(n, K + 1) at most, and brings no unknowns.
-
-    Parameters
-    ----------
-    n_rated : (clients,) int
-    factors : int
-        K.
-    n_free : int
-        Constants that are fitted.
-    n_rounds : (clients,) int
-
-    Returns
-    -------
-    (clients,) int
 
     Examples
     --------

@@ -28,25 +28,7 @@ UNEXPLAINED = (
 def read_solved(
     view: View, rule: SemiALS, found: Found, rounds: int, progress: Progress = silent
 ) -> tuple[str, str]:
-    """Take up whose ratings are told by factors that follow from them.
-
-    Parameters
-    ----------
-    view : View
-    rule : SemiALS
-    found : Found
-        Gets the answers.
-    rounds : int
-        That are tried, the first ones.
-    progress : callable
-
-    Returns
-    -------
-    hypothesis : str
-        Empty where there is none.
-    reason : str
-        Why others have no answer.
-    """
+    """Take up whose ratings are told by factors that follow from them."""
     if view.manifest.n_attributes:
         return "", WITH_ATTRIBUTES
     choice = choice_of(view, rule, found, as_declared=True)

@@ -25,35 +25,15 @@ STRETCHES = np.array([[a, b] for a in (1.0, 0.25) for b in (1.0, 0.5, 2.0, 4.0, 
 
 
 class Starts(NamedTuple):
-    """Several starts of each client.
-
-    Attributes
-    ----------
-    factor : (clients, starts, K)
-    ratings : (clients, starts, n)
-        Without what everybody adds to predictions.
-    sigma : (clients, starts)
-        Of either sign; NaN where there is no such start.
-    """
+    """Several starts of each client."""
 
     factor: Float[np.ndarray, "clients starts K"]
-    ratings: Float[np.ndarray, "clients starts n"]
-    sigma: Float[np.ndarray, "clients starts"]
+    ratings: Float[np.ndarray, "clients starts n"]  # without what everybody adds to predictions
+    sigma: Float[np.ndarray, "clients starts"]  # of either sign; NaN where there is no such start
 
 
 def starts_of(rows: Rows, levels: Float[np.ndarray, " levels"]) -> Starts:
-    """Collect the starts of some clients.
-
-    Parameters
-    ----------
-    rows : Rows
-    levels : (levels,)
-        Ratings that exist, ascending, stars.
-
-    Returns
-    -------
-    Starts
-    """
+    """Collect the starts of some clients."""
     direction, columns = _along(rows)
     g, h = columns[..., 0], columns[..., 1]
     b = np.broadcast_to(np.concatenate([LENGTHS, -LENGTHS]), (len(g), 2 * LENGTHS.size))
@@ -65,18 +45,7 @@ def starts_of(rows: Rows, levels: Float[np.ndarray, " levels"]) -> Starts:
 
 
 def starts_with(rows: Rows, ratings: Float[np.ndarray, "clients n"]) -> Starts:
-    """The start at which rows fit known ratings best, and shorter and longer factors.
-
-    Parameters
-    ----------
-    rows : Rows
-    ratings : (clients, n)
-        In stars, without what everybody adds to predictions; 0 off the items.
-
-    Returns
-    -------
-    Starts
-    """
+    """The start at which rows fit known ratings best, and shorter and longer factors."""
     direction, columns = _along(rows)
     square = np.matmul(columns.transpose(0, 2, 1), columns)
     inverse = np.linalg.pinv(square, rcond=1e-12, hermitian=True)
@@ -108,22 +77,7 @@ def unknowns(
     ratings: Float[np.ndarray, "clients starts m"],
     constants_of: Callable[[float, float], tuple[float, ...]],
 ) -> Unknowns:
-    """The starts as those of a problem.
-
-    Parameters
-    ----------
-    starts : Starts
-    problem : Problem
-    ratings : (clients, starts, m)
-        Those of the problem.
-    constants_of : callable
-        From sigma and the largest eigenvalue of V'V to constants.
-
-    Returns
-    -------
-    Unknowns
-        With an axis of starts after that of the clients; factors and ratings are 0 where they are NaN.
-    """
+    """The starts as those of a problem."""
     size = np.abs(np.where(np.isnan(starts.sigma), 1.0, starts.sigma))
     square = np.matmul(problem.factors.transpose(0, 2, 1), problem.factors)
     stiffness = np.broadcast_to(np.linalg.eigvalsh(square)[:, -1:], size.shape)

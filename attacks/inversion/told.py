@@ -21,32 +21,15 @@ SPARE = 2  # equations more than unknowns, at least
 
 
 class Told(NamedTuple):
-    """What is told of some clients.
+    """What is told of some clients."""
 
-    Attributes
-    ----------
-    ratings : (clients, n)
-        In stars, on the grid; NaN off the items.
-    at : Unknowns
-        The best fit of each client, (clients, 1, ...), for a neighbour to start from.
-    left : (clients,)
-        What the best ratings leave of the rows, relative to their size.
-    allowed : (clients,)
-        What right ratings may leave.
-    rivals : (clients,) bool
-        Whether other ratings leave as little.
-    spare : (clients,) int
-        Equations less unknowns.
-    several : (clients,) bool
-        Whether other multiples of the ratings leave as little, and are on the grid.
-    """
-
-    ratings: Float[np.ndarray, "clients n"]
-    at: Unknowns
-    left: Float[np.ndarray, " clients"]
-    allowed: Float[np.ndarray, " clients"]
-    rivals: Bool[np.ndarray, " clients"]
-    spare: Int[np.ndarray, " clients"]
+    ratings: Float[np.ndarray, "clients n"]  # in stars, on the grid; NaN off the items
+    at: Unknowns  # the best fit of each client, (clients, 1, ...), for a neighbour to start from
+    left: Float[np.ndarray, " clients"]  # what the best ratings leave of the rows, relative to their size
+    allowed: Float[np.ndarray, " clients"]  # what right ratings may leave
+    rivals: Bool[np.ndarray, " clients"]  # whether other ratings leave as little
+    spare: Int[np.ndarray, " clients"]  # equations less unknowns
+    # whether other multiples of the ratings leave as little, and are on the grid
     several: Bool[np.ndarray, " clients"]
 
     @property
@@ -63,26 +46,7 @@ class Told(NamedTuple):
 def judged(
     ratings: np.ndarray, at: Unknowns, left: np.ndarray, allowed: np.ndarray, spare: np.ndarray, rows: Rows
 ) -> Told:
-    """Choose the best answer of each client, and tell whether another is as good.
-
-    Parameters
-    ----------
-    ratings : (clients, starts, n)
-        On the grid, in stars.
-    at : Unknowns
-        The fits with them, (clients, starts, ...).
-    left : (clients, starts)
-        What they leave of the rows, relative to their size; NaN counts as all.
-    allowed : (clients,)
-        What right ratings may leave.
-    spare : (clients,) int
-        Equations less unknowns.
-    rows : Rows
-
-    Returns
-    -------
-    Told
-    """
+    """Choose the best answer of each client, and tell whether another is as good."""
     left = np.where(np.isnan(left), np.inf, left)
     number = left.argmin(axis=1)[:, None]
     mine = np.take_along_axis(ratings, number[..., None], axis=1)
@@ -97,18 +61,6 @@ def of_one_multiple(new: Told, guess: Guess, rows: Rows, levels: Float[np.ndarra
 
     Two rates, say, take up what a factor that is twice as long, and ratings half as large, change of the
     rows: whole stars of a grid of halves may then be their halves, whatever the number of equations.
-
-    Parameters
-    ----------
-    new : Told
-    guess : Guess
-    rows : Rows
-    levels : (levels,)
-        Ratings that exist, ascending, in stars.
-
-    Returns
-    -------
-    Told
     """
     if not guess.family.multiples or guess.constants is not None:
         return new
@@ -125,18 +77,6 @@ def of_one_shift(new: Told, guess: Guess, rows: Rows, levels: Float[np.ndarray, 
 
     Without numbers of the items that are known, the ratings mirrored at any point, with the factor negated,
     make the same rows, too, and the grid has room for them always.
-
-    Parameters
-    ----------
-    new : Told
-    guess : Guess
-    rows : Rows
-    levels : (levels,)
-        Ratings that exist, ascending, in stars.
-
-    Returns
-    -------
-    Told
     """
     if not guess.family.shifts:
         return new

@@ -39,20 +39,6 @@ def wrong_rule(problem: Problem, state: State, size: Size) -> str:
     leaves itself, but for five standard errors of its mean size (that of Laplace and normal noise is at most
     its scale over the root of the number of coordinates) and a twentieth for what the model approximates; of
     an unknown one, what lies off the directions, whose law is not known either.
-
-    Parameters
-    ----------
-    problem : Problem
-        What is fixed while the view is read.
-    state : State
-        Where learning ended.
-    size : Size
-        Scales of the uploads before anything was decoded.
-
-    Returns
-    -------
-    str
-        The reason, empty where the declared rule explains the uploads.
     """
     left, b = residual_scale(problem, state.total), float(state.parameters.constants.noise)
     if problem.known_noise and left > most_left(max(float(state.total.coordinates), 1.0)) * b:
@@ -72,20 +58,7 @@ def wrong_rule(problem: Problem, state: State, size: Size) -> str:
 def told_ratings(
     blocks: Sequence[Estimates],
 ) -> tuple[Float[np.ndarray, " ratings"], Float[np.ndarray, " ratings"]]:
-    """Collect what is told of items.
-
-    Parameters
-    ----------
-    blocks : sequence of Estimates
-        With probabilities.
-
-    Returns
-    -------
-    value : (n_ratings,)
-        In stars.
-    probability : (n_ratings,)
-        That it is right.
-    """
+    """Collect what is told of items."""
     told = [(block, (block.kind == ITEM) & ~np.isnan(block.value)) for block in blocks]
     probability = [block.probability[here] for block, here in told if block.probability is not None]
     return np.concatenate([block.value[here] for block, here in told]), np.concatenate(probability)
@@ -95,17 +68,6 @@ def unless_open_by_a_level(found: Reconstruction, view: View) -> Reconstruction:
     """Answer differences alone where answers are sure, and none of those answered has the highest level.
 
     Rows of ratings less the lowest level, none of which has it, are the same; see ``unless_shunned``.
-
-    Parameters
-    ----------
-    found : Reconstruction
-        With probabilities.
-    view : View
-        What it read.
-
-    Returns
-    -------
-    Reconstruction
     """
     _, probability = told_ratings(found.blocks)
     return unless_shunned(found, view) if probability.size and probability.mean() >= CERTAIN else found
@@ -116,17 +78,6 @@ def too_alike(blocks: Sequence[Estimates], manifest: Manifest) -> str:
 
     Rows that are clipped, or of another scale than declared, are explained by the lowest level alone (or the
     highest), and well. Where all ratings are really the same there is nothing to be read that a guess lacks.
-
-    Parameters
-    ----------
-    blocks : sequence of Estimates
-        With probabilities.
-    manifest : Manifest
-
-    Returns
-    -------
-    str
-        The reason, empty where answers differ, or are not sure.
     """
     if manifest.weighting != "observed-only" or len(manifest.rating_levels) == 1:
         return ""
@@ -148,23 +99,6 @@ def at_the_bound(
     """Share of each client's ratings all of whose rows are clipped, by what was read of them.
 
     A row at the bound tells the sign of its error and no more.
-
-    Parameters
-    ----------
-    problem : Problem
-    rows : Rows
-        Of one batch.
-    p : (users, rounds, K)
-        Its clients' factors.
-    answers : Answers
-        Their ratings.
-    lowered : float
-        What the program takes off them, in stars.
-
-    Returns
-    -------
-    (users,)
-        0 to 1; 0 where nothing is clipped.
     """
     valid = np.asarray(rows.valid)
     if problem.model.clip is None:
@@ -184,20 +118,6 @@ def only_signs(
     """Clients most of whose ratings are told by signs alone, and why nobody is answered where most are so.
 
     What is learned of all ratings serves each client, and is not to be had from signs.
-
-    Parameters
-    ----------
-    users : (n_users,)
-        Who would be answered.
-    share : (n_users,)
-        Of their ratings, as of ``at_the_bound``.
-
-    Returns
-    -------
-    dict of int to str
-        Reason of each such client.
-    str
-        Reason for all, or nothing.
     """
     said = "of the ratings only rows clipped to the bound were sent, which tell the sign of an error alone"
     few = {int(user): f"of {part:.0%} {said}" for user, part in zip(users, share, strict=True) if part > MOST}
@@ -210,23 +130,6 @@ def unread(view: View, evidence: np.ndarray, key: int) -> tuple[dict[int, str], 
 
     It does where the model explains the uploads of others, and where all of them are noise to a test that
     knows no model.
-
-    Parameters
-    ----------
-    view : View
-        With uploads in the clear.
-    evidence : (n_users,)
-        Log odds of the model against noise alone in nats, in the order of ``view.users``; NaN where there
-        is none.
-    key : int
-        Seed of the test's draws.
-
-    Returns
-    -------
-    dict of int to str
-        Reason of each client without an answer.
-    bool
-        Whether what is said of them is that noise alone explains their uploads.
     """
     users = view.users
     if float(np.sum(evidence, where=np.isfinite(evidence))) > LEAST_ODDS:

@@ -31,28 +31,7 @@ def ascend(
     steps: Int[AnyArray, ""],
     temperature: Float[AnyArray, ""],
 ) -> Point:
-    """Alternate posteriors and a damped Newton step in lam, ``steps`` times.
-
-    Parameters
-    ----------
-    model : Model
-    attribute_factors : (rounds, K, attributes)
-        Broadcast.
-    rows : Rows
-    constants : Constants
-    prior : Prior
-        Of the batch's clients.
-    assumed : (candidates, users, slots)
-        ``log_prior`` of it.
-    point : Point
-    steps : int
-    temperature : float
-        Times the noise scale, from which it cools to the scale itself in the first two thirds of the steps.
-
-    Returns
-    -------
-    Point
-    """
+    """Alternate posteriors and a damped Newton step in lam, ``steps`` times."""
     cooling = jnp.maximum(1, (2 * steps) // 3)
     fixed = fixed_sums(model, attribute_factors, rows)
 

@@ -97,23 +97,7 @@ class Likelihood:
         )
 
     def attack(self, view: View, key: int, progress: Progress = silent) -> Reconstruction:
-        """Read all clients of a view, all its rounds together.
-
-        Parameters
-        ----------
-        view : View
-        key : int
-            Seed of the draws and of the choice of learners.
-        progress : callable
-
-        Returns
-        -------
-        Reconstruction
-            ``value`` is the most probable rating (0 for unrated) or the probability that an attribute is
-            active; ``probability`` that the rounded value is right; of items also the median rating, and
-            in include-unrated the probability that the item is rated and its rating if it is. Diagnostics:
-            ``evidence`` against noise alone (nats) and ``length`` (mean norm of p_i, stars).
-        """
+        """Read all clients of a view, all its rounds together."""
         options: dict[str, Any] = {**asdict(self), "seed": key}
         if obstacle := self.obstacle(view):
             return all_abstain(self.name, view.users, obstacle, options)

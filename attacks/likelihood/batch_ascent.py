@@ -22,28 +22,7 @@ def ascend_batch(
     steps: int,
     temperature: float = 1.0,
 ) -> Point:
-    """Ascend in one batch of clients; see ``attacks.likelihood.ascent.ascend``.
-
-    Parameters
-    ----------
-    batches : BatchCache
-        Rows of the problem.
-    parameters : Parameters
-        Of all clients.
-    batch : int
-        Number of the batch, from 0.
-    point : Point
-        Where the ascent starts, with the batch's clients.
-    steps : int
-        Newton steps.
-    temperature : float
-        Times the noise scale, from which the ascent cools; 1 anneals nothing.
-
-    Returns
-    -------
-    Point
-        Where the ascent ends.
-    """
+    """Ascend in one batch of clients; see ``attacks.likelihood.ascent.ascend``."""
     problem, rows = batches.problem, batches.rows(batch)
     prior = prior_of(problem, parameters, batch)
     assumed = log_prior(problem.model, prior, rows)
@@ -54,27 +33,7 @@ def ascend_batch(
 def summarise_batch(
     batches: BatchCache, parameters: Parameters, batch: int, point: Point, samples: int
 ) -> Summary:
-    """Summarise what is known at a point of one batch; see ``attacks.likelihood.summaries.summarise``.
-
-    Parameters
-    ----------
-    batches : BatchCache
-        Rows of the problem.
-    parameters : Parameters
-        Of all clients.
-    batch : int
-        Number of the batch, from 0.
-    point : Point
-        Of the batch's clients.
-    samples : int
-        Draws of each client's unknowns, with 0 the answers are 0; at least ``FEWEST_DRAWS`` are taken
-        where p is free.
-
-    Returns
-    -------
-    Summary
-        Of the batch.
-    """
+    """Summarise what is known at a point of one batch; see ``attacks.likelihood.summaries.summarise``."""
     problem, rows = batches.problem, batches.rows(batch)
     prior = prior_of(problem, parameters, batch)
     key = jax_key(problem.key, Purpose.POSTERIOR_DRAWS, batch)
@@ -84,24 +43,7 @@ def summarise_batch(
 
 
 def most_credible(batches: BatchCache, parameters: Parameters, batch: int, points: list[Point]) -> Point:
-    """Take, client by client, that of several points which has the most evidence.
-
-    Parameters
-    ----------
-    batches : BatchCache
-        Rows of the problem.
-    parameters : Parameters
-        Of all clients.
-    batch : int
-        Number of the batch, from 0.
-    points : list of Point
-        At least one, each of the batch's clients.
-
-    Returns
-    -------
-    Point
-        Each client's row is from one of ``points``.
-    """
+    """Take, client by client, that of several points which has the most evidence."""
     found = [np.asarray(summarise_batch(batches, parameters, batch, point, 0).evidence) for point in points]
     best = np.nan_to_num(np.stack(found), nan=-np.inf).argmax(axis=0)
     everyone = np.arange(best.size)

@@ -11,12 +11,7 @@ CACHE_BYTES = 1 << 28
 
 
 class BatchCache:
-    """Rows of the batches of one problem.
-
-    Parameters
-    ----------
-    problem : Problem
-    """
+    """Rows of the batches of one problem."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem

@@ -24,39 +24,19 @@ NARROWEST = 32  # slots
 
 
 class Rows(NamedTuple):
-    """Uploads of some clients, rounds aligned.
+    """Uploads of some clients, rounds aligned."""
 
-    Attributes
-    ----------
-    item : (users, slots) int
-        Row in ``Packing.items`` of each slot, 0 on padding.
-    valid : (users, slots) bool
-    items : (rounds, users, K, slots)
-        Uploaded rows, scale and regularisation removed, 0 where none came.
-    factors : (rounds, users, K, slots)
-        Factors broadcast for these items, 0 on padding.
-    middle : (users, K, slots)
-        Their mean over rounds.
-    sent : (rounds, users, slots) bool
-        Which rows were sent.
-    attributes, attributes_sent : (rounds, users, K, attributes), (rounds, users, attributes)
-        The same, one slot per attribute.
-    blank : (users,)
-        Sum of the law's loss of all coordinates, were there no row.
-    live : (users,)
-        0 for clients that only fill the batch.
-    """
-
-    item: Int[np.ndarray, "users slots"]
+    item: Int[np.ndarray, "users slots"]  # row in ``Packing.items`` of each slot, 0 on padding
     valid: Bool[np.ndarray, "users slots"]
+    # uploaded rows, scale and regularisation removed, 0 where none came
     items: Float[np.ndarray, "rounds users K slots"]
-    factors: Float[np.ndarray, "rounds users K slots"]
-    middle: Float[np.ndarray, "users K slots"]
-    sent: Bool[np.ndarray, "rounds users slots"]
-    attributes: Float[np.ndarray, "rounds users K attributes"]
-    attributes_sent: Bool[np.ndarray, "rounds users attributes"]
-    blank: Float[np.ndarray, " users"]
-    live: Float[np.ndarray, " users"]
+    factors: Float[np.ndarray, "rounds users K slots"]  # factors broadcast for these items, 0 on padding
+    middle: Float[np.ndarray, "users K slots"]  # their mean over rounds
+    sent: Bool[np.ndarray, "rounds users slots"]  # which rows were sent
+    attributes: Float[np.ndarray, "rounds users K attributes"]  # the same, one slot per attribute
+    attributes_sent: Bool[np.ndarray, "rounds users attributes"]  # the same, one slot per attribute
+    blank: Float[np.ndarray, " users"]  # sum of the law's loss of all coordinates, were there no row
+    live: Float[np.ndarray, " users"]  # 0 for clients that only fill the batch
 
     def during(self, rounds: Int[np.ndarray, " some"]) -> Rows:
         """Only these places of the rounds' axis; ``blank`` and ``middle`` stay."""
@@ -68,48 +48,19 @@ class Rows(NamedTuple):
 
 @dataclass(frozen=True)
 class Packing:
-    """How a view is cut into batches.
+    """How a view is cut into batches."""
 
-    Attributes
-    ----------
-    item_ids : ascending
-        Items that were broadcast in any round.
-    items : (rounds, items, K)
-        Their broadcast factors, 0 in rounds without them.
-    attribute_factors : (rounds, K, attributes)
-        Broadcast factors of the attributes.
-    members : tuple of arrays
-        Positions in ``view.users`` of each batch, padded to the batch's size by repeating the last.
-    sizes : tuple of int
-        Clients of each batch without the padding.
-    widths : tuple of int
-        Slots of each batch.
-    """
-
-    item_ids: Int[np.ndarray, " items"]
-    items: Float[np.ndarray, "rounds items K"]
-    attribute_factors: Float[np.ndarray, "rounds K attributes"]
+    item_ids: Int[np.ndarray, " items"]  # items that were broadcast in any round
+    items: Float[np.ndarray, "rounds items K"]  # their broadcast factors, 0 in rounds without them
+    attribute_factors: Float[np.ndarray, "rounds K attributes"]  # broadcast factors of the attributes
+    # positions in ``view.users`` of each batch, padded to the batch's size by repeating the last
     members: tuple[np.ndarray, ...]
-    sizes: tuple[int, ...]
-    widths: tuple[int, ...]
+    sizes: tuple[int, ...]  # clients of each batch without the padding
+    widths: tuple[int, ...]  # slots of each batch
 
 
 def plan(view: View, shape_cost: float = 1e6, cells: int = CELL_BUDGET) -> Packing:
-    """Cut the clients of a view into batches of few shapes.
-
-    Parameters
-    ----------
-    view : View
-    shape_cost : float
-        Slots x rounds of padding that one more shape, which is compiled once more, must save.
-    cells : int
-        Upper bound of numbers in one batch, rounded up to one client.
-
-    Returns
-    -------
-    Packing
-        Each client is in one batch.
-    """
+    """Cut the clients of a view into batches of few shapes."""
     length = _slots(view)
     order = np.argsort(length, kind="stable")
     weight = view.manifest.factors * max(view.layout.rounds.size, 1)
@@ -201,26 +152,7 @@ def _public(view: View, item_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def pack(view: View, packing: Packing, round_: int, kind: DTypeLike = np.float64, law: Law = LAPLACE) -> Rows:
-    """Align the rounds of one batch's clients in padded arrays.
-
-    Parameters
-    ----------
-    view : View
-        With uploads in the clear.
-    packing : Packing
-        How the view is cut; see ``plan``.
-    round_ : int
-        Of the batch, from 0.
-    kind : dtype
-        Precision of the rows.
-    law : Law
-        Of the noise, whose loss ``Rows.blank`` sums up.
-
-    Returns
-    -------
-    Rows
-        Scale and regularisation are removed; padding clients repeat the last one.
-    """
+    """Align the rounds of one batch's clients in padded arrays."""
     manifest, upload = view.manifest, view.manifest.upload
     members, size, width = packing.members[round_], packing.sizes[round_], packing.widths[round_]
     batch = view.batch(members[:size])

@@ -14,20 +14,7 @@ from victims.transcript.view import ATTRIBUTE, ITEM
 
 
 def estimates(batches: BatchCache, batch: int, answers: Answers) -> Estimates:
-    """The most probable answer of every row of a batch, its probability, and what holds if it is rated.
-
-    Parameters
-    ----------
-    batches : BatchCache
-    batch : int
-    answers : Answers
-        Posteriors of its clients, padding included.
-
-    Returns
-    -------
-    Estimates
-        Of the batch's clients without the padding; NaN on padding slots.
-    """
+    """The most probable answer of every row of a batch, its probability, and what holds if it is rated."""
     problem, rows = batches.problem, batches.rows(batch)
     size, item_ids = problem.packing.sizes[batch], problem.packing.item_ids
     users = problem.view.users[problem.packing.members[batch][:size]]

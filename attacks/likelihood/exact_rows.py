@@ -25,23 +25,7 @@ TINY = 1e-12  # of the broadcast factors' size: columns that are none
 
 
 def exact_rows(view: View, noise: float, key: int) -> str:
-    """Say that the rows hold no independent noise, or nothing.
-
-    Parameters
-    ----------
-    view : View
-        With uploads in the clear, whose rows the declared rule does not make exactly.
-    noise : float
-        Standard deviation of a number of the rows, if what the declared rule leaves were noise.
-    key : int
-        Seed of the direction that rows are sorted along.
-
-    Returns
-    -------
-    str
-        The reason; empty where at most half of the clients have such rows, and of a single factor, whose rows
-        are always parallel.
-    """
+    """Say that the rows hold no independent noise, or nothing."""
     if view.manifest.factors < 2:
         return ""
     some = view.select(view.users[:ENOUGH])

@@ -16,22 +16,12 @@ from attacks.likelihood.update_rule import FixedSums, Link, gram
 
 
 class Score(NamedTuple):
-    """Gradient and information of the marginal likelihood with respect to lam.
-
-    Attributes
-    ----------
-    gradient : (users, L)
-    off_rule : (users, L)
-        Complete information times the distance of p from the curve p = mean.
-    complete : (users, L, L)
-        Information if the answers were known.
-    observed : (users, L, L)
-        Sum of outer products of the rows' marginal scores (BHHH), with the basis averaged over each run.
-    """
+    """Gradient and information of the marginal likelihood with respect to lam."""
 
     gradient: Float[Array, "users L"]
-    off_rule: Float[Array, "users L"]
-    complete: Float[Array, "users L L"]
+    off_rule: Float[Array, "users L"]  # complete information times the distance of p from the curve p = mean
+    complete: Float[Array, "users L L"]  # information if the answers were known
+    # sum of outer products of the rows' marginal scores (BHHH), with the basis averaged over each run
     observed: Float[Array, "users L L"]
 
 
@@ -50,7 +40,8 @@ class _ScoreSums(NamedTuple):
 
 class _RoundScores(NamedTuple):
     """Of one round: score (users, K, slots) of each row in p^t, times the law's unit; energy (users,) and
-    lean (users, K), the sums of E[y^2] and of E[c y] q."""
+    lean (users, K), the sums of E[y^2] and of E[c y] q.
+    """
 
     score: Array
     energy: Array
@@ -103,7 +94,8 @@ def _row_scores(
     inside: Array | None,
 ) -> _ScoreSums:
     """Sums over the rows of one kind; ``squares`` is sum of E[c^2] q q' (rounds, users, K, K), ``average``
-    (users, runs x K, L) what lam does to p in each run, ``inside`` which attributes are one block."""
+    (users, runs x K, L) what lam does to p in each run, ``inside`` which attributes are one block.
+    """
     dtype = kind.rows.dtype
     n_users, k = kind.rows.shape[1:3]
     p = p.swapaxes(0, 1).astype(dtype)
@@ -145,32 +137,7 @@ def score_of(
     link: Link,
     fixed: FixedSums,
 ) -> Score:
-    """Gradient and information of the marginal likelihood of the uploads with respect to lam.
-
-    Parameters
-    ----------
-    model : Model
-        What is fixed.
-    attribute_factors : (rounds, K, attributes)
-        As broadcast.
-    rows : Rows
-        Of one batch.
-    constants : Constants
-        Of the protocol and its noise.
-    p : (users, rounds, K)
-        Factors at which the score is taken.
-    answers : Answers
-        Posteriors at ``p``.
-    link : Link
-        What the update rule says about p given the answers.
-    fixed : FixedSums
-        See ``attacks.likelihood.update_rule.fixed_sums``.
-
-    Returns
-    -------
-    Score
-        One row per client.
-    """
+    """Gradient and information of the marginal likelihood of the uploads with respect to lam."""
     items = item_rows(model, constants, rows)
     squares = fixed.items
     if squares is None:
@@ -199,18 +166,5 @@ def score_of(
 
 
 def fisher_information(score: Score, share: float) -> Float[Array, "users L L"]:
-    """Mix the information for a Newton step from that with known answers and the observed one.
-
-    Parameters
-    ----------
-    score : Score
-        Of L unknowns per client.
-    share : float
-        Part of the information, 0 to 1, that is taken as if the answers were known.
-
-    Returns
-    -------
-    (users, L, L)
-        ``share`` of the complete and the rest of the observed information.
-    """
+    """Mix the information for a Newton step from that with known answers and the observed one."""
     return share * score.complete + (1 - share) * score.observed

@@ -35,59 +35,21 @@ SMALLEST_VARIANCE = 1e-12  # of a free factor
 
 
 class State(NamedTuple):
-    """Where learning stands.
-
-    Attributes
-    ----------
-    parameters : Parameters
-    points : list of Point
-        Batch by batch.
-    evidence : float
-        Of all points, in nats.
-    total : Summary
-        Sums over the clients at these points.
-    """
+    """Where learning stands."""
 
     parameters: Parameters
-    points: list[Point]
-    evidence: float
-    total: Summary
+    points: list[Point]  # batch by batch
+    evidence: float  # of all points, in nats
+    total: Summary  # sums over the clients at these points
 
 
 def residual_scale(problem: Problem, total: Summary) -> float:
-    """The scale of noise that would leave what the answers leave of the rows.
-
-    Parameters
-    ----------
-    problem : Problem
-        Whose model has the law of the noise.
-    total : Summary
-        Summed over all batches.
-
-    Returns
-    -------
-    float
-        Scale of the law, in stars squared.
-    """
+    """The scale of noise that would leave what the answers leave of the rows."""
     return float(problem.model.law.scale_of(float(total.distance) / max(float(total.coordinates), 1.0)))
 
 
 def state_at(batches: BatchCache, parameters: Parameters, points: list[Point] | None) -> State:
-    """One pass of ascents, from given points or from cold starts, and what it ends with.
-
-    Parameters
-    ----------
-    batches : BatchCache
-    parameters : Parameters
-        As they are in all of the pass.
-    points : list of Point, optional
-        One for each batch.
-
-    Returns
-    -------
-    State
-        Its parameters are those given.
-    """
+    """One pass of ascents, from given points or from cold starts, and what it ends with."""
     problem = batches.problem
     points, total = _pass(batches, parameters, points)
     cost = priors.penalty(problem.model, parameters.prior, parameters.spread, total.moments)
@@ -126,21 +88,7 @@ def _own(problem: Problem, batch: int, found: Summary) -> Summary:
 
 
 def improved(problem: Problem, parameters: Parameters, total: Summary) -> Parameters:
-    """New prior and noise scale after a pass; the same where nothing is left of the posterior.
-
-    Parameters
-    ----------
-    problem : Problem
-    parameters : Parameters
-        Those of the pass.
-    total : Summary
-        Its sums over all clients.
-
-    Returns
-    -------
-    Parameters
-        What is known, such as a known noise scale, stays.
-    """
+    """New prior and noise scale after a pass; the same where nothing is left of the posterior."""
     n_users = problem.view.users.size
     constants, prior, spread = parameters
     if not all(np.isfinite(moment).all() for moment in total.moments):
@@ -177,23 +125,7 @@ def _start_law(problem: Problem, total: Summary, n_users: int) -> tuple[np.ndarr
 def learn(
     batches: BatchCache, parameters: Parameters, passes: int, points: list[Point] | None = None
 ) -> State:
-    """Passes of ascending and estimating, from given points or from cold starts.
-
-    Parameters
-    ----------
-    batches : BatchCache
-    parameters : Parameters
-        Before the first pass.
-    passes : int
-        Most of them; it ends before where next to nothing is gained.
-    points : list of Point, optional
-        One for each batch.
-
-    Returns
-    -------
-    State
-        That with the most evidence.
-    """
+    """Passes of ascending and estimating, from given points or from cold starts."""
     return keep_better(
         state_at(batches, parameters, points),
         lambda state: improved(batches.problem, state.parameters, state.total),
@@ -211,22 +143,6 @@ def keep_better(
     """Step from state to state as long as the evidence grows.
 
     Only states with more evidence are kept; where a step loses some, half of it is tried, and so on.
-
-    Parameters
-    ----------
-    best : State
-        To begin with.
-    propose : callable
-        The parameters to go to from a state; the state's own if there is nowhere to go.
-    reach : callable
-        The state under given parameters, from a state nearby.
-    tries : int
-        Most states to be reached.
-
-    Returns
-    -------
-    State
-        ``best`` itself where no other has more evidence.
     """
     proposed, share = propose(best), 1.0
     for _ in range(tries):
@@ -245,21 +161,7 @@ def keep_better(
 
 
 def search(batches: BatchCache, parameters: Parameters, passes: int) -> State:
-    """Learn from the middle of the rating law from which the passes end with the most evidence.
-
-    Parameters
-    ----------
-    batches : BatchCache
-    parameters : Parameters
-        Before anything was learned.
-    passes : int
-        From each start.
-
-    Returns
-    -------
-    State
-        That with the most evidence.
-    """
+    """Learn from the middle of the rating law from which the passes end with the most evidence."""
     problem = batches.problem
     if not problem.estimated:
         return learn(batches, parameters, 1 if problem.known_noise else 3)

@@ -24,21 +24,7 @@ BEHIND = 20.0  # nats per client by which a first pass may be behind, for more p
 
 
 def as_learned(batches: BatchCache, taught: State, passes: int) -> State:
-    """Learn with ratings less the lowest level, and keep what explains the uploads better.
-
-    Parameters
-    ----------
-    batches : BatchCache
-    taught : State
-        Where learning with ratings as declared ended.
-    passes : int
-        Most estimates of the prior.
-
-    Returns
-    -------
-    State
-        ``taught`` itself, or one whose constants have ``lowered`` > 0.
-    """
+    """Learn with ratings less the lowest level, and keep what explains the uploads better."""
     problem = batches.problem
     if len(problem.view.manifest.rating_levels) < 2:
         return taught
@@ -55,18 +41,7 @@ def as_learned(batches: BatchCache, taught: State, passes: int) -> State:
 
 
 def lowered(problem: Problem, parameters: Parameters) -> Parameters:
-    """Take the lowest level off all ratings: the shares that were learned belong to ratings one level up.
-
-    Parameters
-    ----------
-    problem : Problem
-    parameters : Parameters
-        As learned with ratings as declared.
-
-    Returns
-    -------
-    Parameters
-    """
+    """Take the lowest level off all ratings: the shares that were learned belong to ratings one level up."""
     rated = np.array(problem.model.levels) > 0
     level = np.array(parameters.prior.level, np.float64)
     level[rated] = np.r_[level[rated].min(), level[rated][:-1]]

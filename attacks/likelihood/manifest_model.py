@@ -16,66 +16,22 @@ DEFAULTS = {"lambda_attributes": 1.0, "lambda_factors": 10.0, "client_learning_r
 
 
 def noise_law(manifest: Manifest) -> Law:
-    """The law of the noise on the uploads is that of the first defense with a known one, else Laplace's.
-
-    Parameters
-    ----------
-    manifest : Manifest
-        Of the recording.
-
-    Returns
-    -------
-    Law
-        Of independent noise on every coordinate.
-    """
+    """The law of the noise on the uploads is that of the first defense with a known one, else Laplace's."""
     return next((OF_DEFENSE[str(entry["name"])] for entry in _noises(manifest)), LAPLACE)
 
 
 def known_scale(manifest: Manifest) -> float | None:
-    """Scale of the noise (``noise_law``) that the adversary is taken to know, in the units of the uploads.
-
-    Parameters
-    ----------
-    manifest : Manifest
-        Of the recording.
-
-    Returns
-    -------
-    float or None
-        > 0; None where it is not told.
-    """
+    """Scale of the noise (``noise_law``) that the adversary is taken to know, in the units of the uploads."""
     return _of_noise(manifest, "scale")
 
 
 def known_clip(manifest: Manifest) -> float | None:
-    """The law's norm to which the clients clip their rows, in the units of the uploads.
-
-    Parameters
-    ----------
-    manifest : Manifest
-        Of the recording.
-
-    Returns
-    -------
-    float or None
-        > 0; None where nothing is clipped, or it is not told.
-    """
+    """The law's norm to which the clients clip their rows, in the units of the uploads."""
     return _of_noise(manifest, "clip")
 
 
 def fresh_normal(manifest: Manifest) -> float | None:
-    """Standard deviation of the normal noise that clients draw anew in every round, where that is told.
-
-    Parameters
-    ----------
-    manifest : Manifest
-        Of the recording.
-
-    Returns
-    -------
-    float or None
-        In the units of the uploads, > 0; None where the noise has another law or its scale is not told.
-    """
+    """Standard deviation of the normal noise that clients draw anew in every round, where that is told."""
     return known_scale(manifest) if noise_law(manifest) == NORMAL else None
 
 
@@ -93,18 +49,7 @@ def _of_noise(manifest: Manifest, name: str) -> float | None:
 
 
 def unmodelled(manifest: Manifest) -> str:
-    """Say why the model's law is not that of the uploads.
-
-    Parameters
-    ----------
-    manifest : Manifest
-        Of the recording.
-
-    Returns
-    -------
-    str
-        The reason, empty where the law is modelled.
-    """
+    """Say why the model's law is not that of the uploads."""
     if known_clip(manifest) is not None and manifest.upload.regularization != 0:
         return "rows are clipped together with their regularisation, which the decoder does not model"
     if len(_noises(manifest)) > 1:
@@ -117,19 +62,6 @@ def unmodelled(manifest: Manifest) -> str:
 
 def ties(manifest: Manifest) -> tuple[bool, bool]:
     """Whether (8) ties p to the answers, and whether (9), (10) link consecutive rounds.
-
-    Parameters
-    ----------
-    manifest : Manifest
-        Of the recording.
-
-    Returns
-    -------
-    bool
-        p is tied to the answers: the update is semi-als and its constants are public.
-    bool
-        Consecutive rounds are linked: the update is sgd, each starts where the last one ended, and its
-        constants are public.
 
     References
     ----------
@@ -144,24 +76,7 @@ def ties(manifest: Manifest) -> tuple[bool, bool]:
 
 
 def law_of(manifest: Manifest, rounds: Int[np.ndarray, " rounds"], noise: float) -> tuple[Model, Constants]:
-    """Make the model and the constants of a view from its manifest.
-
-    Parameters
-    ----------
-    manifest : Manifest
-        Of the recording; constants that it lacks take the values of ``DEFAULTS``.
-    rounds : (n_rounds,)
-        Recorded rounds, ascending.
-    noise : float
-        Scale of the noise in stars squared.
-
-    Returns
-    -------
-    Model
-        What is fixed while the view is decoded.
-    Constants
-        Scalars in float64.
-    """
+    """Make the model and the constants of a view from its manifest."""
     known = dict(manifest.hyperparameters)
     values = [known.get(name, default) for name, default in DEFAULTS.items()]
     constants = Constants(*(np.asarray(value, np.float64) for value in (*values, noise)))

@@ -36,36 +36,16 @@ SPAN = 4.0  # ratings are measured in quarters of the grid's span where priors h
 
 @dataclass(frozen=True)
 class Model:
-    """What is fixed while a view is decoded; hashable, because compiled functions depend on it.
+    """What is fixed while a view is decoded; hashable, because compiled functions depend on it."""
 
-    Attributes
-    ----------
-    tied : bool
-        p follows from the answers by (8); otherwise p is free at the start of each run.
-    runs : tuple of int
-        Run of each round; a single one where p is tied.
-    levels : tuple of float
-        Candidates for an item: 0 for unrated first, where it is one.
-    weighted : tuple of bool
-        Which candidates have weight alpha.
-    blocks : tuple of int
-        One-hot block of each attribute.
-    loose : tuple of bool
-        Blocks of a single attribute outside all groups, which may be inactive.
-    clip : float or None
-        Norm (the law's) that the clients clip their rows to before they add noise.
-    law : Law
-        Of the noise.
-    """
-
-    tied: bool
-    runs: tuple[int, ...]
-    levels: tuple[float, ...]
-    weighted: tuple[bool, ...]
-    blocks: tuple[int, ...]
-    loose: tuple[bool, ...]
-    clip: float | None = None
-    law: Law = LAPLACE
+    tied: bool  # p follows from the answers by (8); otherwise p is free at the start of each run
+    runs: tuple[int, ...]  # run of each round; a single one where p is tied
+    levels: tuple[float, ...]  # candidates for an item: 0 for unrated first, where it is one
+    weighted: tuple[bool, ...]  # which candidates have weight alpha
+    blocks: tuple[int, ...]  # one-hot block of each attribute
+    loose: tuple[bool, ...]  # blocks of a single attribute outside all groups, which may be inactive
+    clip: float | None = None  # norm (the law's) that the clients clip their rows to before they add noise
+    law: Law = LAPLACE  # of the noise
 
     @property
     def n_runs(self) -> int:
@@ -88,7 +68,8 @@ class Model:
 
     def features(self) -> Float[np.ndarray, "candidates 3"]:
         """What random effects of the prior multiply: is rated; the rating's place on the grid from -SPAN/2 to
-        SPAN/2; its square, less what the first two tell of it in usual ratings (0 for unrated)."""
+        SPAN/2; its square, less what the first two tell of it in usual ratings (0 for unrated).
+        """
         levels = np.array(self.levels)
         rated = levels > 0
         lowest, highest = levels[rated].min(), levels.max()
@@ -111,26 +92,6 @@ def model_of(
     law: Law = LAPLACE,
 ) -> Model:
     """Make the model of a view from its manifest.
-
-    Parameters
-    ----------
-    manifest : Manifest
-        Of the recording.
-    rounds : (n_rounds,)
-        Recorded rounds, ascending.
-    tied : bool
-        Whether p follows from the answers by (8).
-    linked : bool
-        Whether consecutive rounds are connected by (9), (10).
-    clip : float or None
-        Norm to which rows are clipped, in stars squared; None where they are not.
-    law : Law
-        Of the noise.
-
-    Returns
-    -------
-    Model
-        Hashable.
 
     References
     ----------
@@ -163,7 +124,8 @@ def model_of(
 
 class Constants(NamedTuple):
     """lambda_1, lambda_2, gamma, alpha, the noise scale (stars), and what is taken off every rating (stars),
-    scalars."""
+    scalars.
+    """
 
     lambda_attributes: Float[AnyArray, ""]
     lambda_factors: Float[AnyArray, ""]
@@ -174,25 +136,16 @@ class Constants(NamedTuple):
 
 
 class Prior(NamedTuple):
-    """log pi_ij(z) = level_z + features(z) . (a_i + a_j), and attributes.
-
-    Attributes
-    ----------
-    level : (candidates,)
-    user, item : (users, 2 or 3), (items, 2)
-        The random effects a of activity, mean and dispersion (``Model.effects``).
-    attribute : (attributes,) or (users, attributes)
-        Log odds inside a block.
-    start_mean, start_precision : (L,), (L, L)
-        Normal law of the free factors.
-    """
+    """log pi_ij(z) = level_z + features(z) . (a_i + a_j), and attributes."""
 
     level: Float[AnyArray, " candidates"]
+    # the random effects a of activity, mean and dispersion (``Model.effects``)
     user: Float[AnyArray, "users user_effects"]
+    # the random effects a of activity, mean and dispersion (``Model.effects``)
     item: Float[AnyArray, "items item_effects"]
-    attribute: Float[AnyArray, "*users attributes"]
-    start_mean: Float[AnyArray, " L"]
-    start_precision: Float[AnyArray, "L L"]
+    attribute: Float[AnyArray, "*users attributes"]  # log odds inside a block
+    start_mean: Float[AnyArray, " L"]  # normal law of the free factors
+    start_precision: Float[AnyArray, "L L"]  # normal law of the free factors
 
 
 class Point(NamedTuple):
@@ -203,13 +156,7 @@ class Point(NamedTuple):
 
 
 class Answers(NamedTuple):
-    """Posterior over candidates, in 0..1.
-
-    Attributes
-    ----------
-    items : (candidates, users, slots)
-    attributes : (users, attributes)
-    """
+    """Posterior over candidates, in 0..1."""
 
     items: Float[AnyArray, "candidates users slots"]
     attributes: Float[AnyArray, "users attributes"]
@@ -217,22 +164,7 @@ class Answers(NamedTuple):
 
 @partial(jax.jit, static_argnums=0)
 def log_prior(model: Model, prior: Prior, rows: Rows) -> Float[Array, "candidates users slots"]:
-    """Log prior of every slot, normalised, in the precision of the rows.
-
-    Parameters
-    ----------
-    model : Model
-        With the candidates.
-    prior : Prior
-        Its clients are those of the batch.
-    rows : Rows
-        Whose slots are about items.
-
-    Returns
-    -------
-    (candidates, users, slots)
-        In nats; the exponentials sum to 1 over candidates.
-    """
+    """Log prior of every slot, normalised, in the precision of the rows."""
     features, item = model.features(), jnp.asarray(prior.item)
     logits = prior.level[:, None, None]
     for owner, width in zip((prior.user[:, None], item[rows.item]), model.effects, strict=True):

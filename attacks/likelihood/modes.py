@@ -31,44 +31,21 @@ HOPELESS = 20.0  # nats behind the start, after which a mode's share of the answ
 
 
 class Reading(NamedTuple):
-    """What is known of a batch's clients.
+    """What is known of a batch's clients."""
 
-    Attributes
-    ----------
-    answers : Answers
-        Posteriors over all modes.
-    evidence : (users,)
-        The largest log marginal likelihood against noise alone, in nats.
-    length : (users,)
-        Mean norm of p_i at that mode, in stars.
-    factor : (users, K)
-        p_i in the last round there.
-    """
-
-    answers: Answers
-    evidence: Float[np.ndarray, " users"]
-    length: Float[np.ndarray, " users"]
-    factor: Float[np.ndarray, "users K"]
+    answers: Answers  # posteriors over all modes
+    evidence: Float[np.ndarray, " users"]  # the largest log marginal likelihood against noise alone, in nats
+    length: Float[np.ndarray, " users"]  # mean norm of p_i at that mode, in stars
+    factor: Float[np.ndarray, "users K"]  # p_i in the last round there
 
 
 class Mode(NamedTuple):
-    """A mode on the way to it.
+    """A mode on the way to it."""
 
-    Attributes
-    ----------
-    parameters : Parameters
-        With the clients' own random effects there.
-    point : Point
-    evidence : (users,)
-        Log marginal likelihood less the effects' cost, in nats.
-    gain : (users,)
-        What better effects gain, in nats.
-    """
-
-    parameters: Parameters
+    parameters: Parameters  # with the clients' own random effects there
     point: Point
-    evidence: Float[np.ndarray, " users"]
-    gain: Float[np.ndarray, " users"]
+    evidence: Float[np.ndarray, " users"]  # log marginal likelihood less the effects' cost, in nats
+    gain: Float[np.ndarray, " users"]  # what better effects gain, in nats
 
 
 Keep = Callable[[list[Mode], Float[np.ndarray, "users rounds K"], bool], list[Mode]]
@@ -79,20 +56,6 @@ def needed(modes: list[Mode], step: Float[np.ndarray, "users rounds K"], by_draw
 
     Those where every client is back at the start, or has so much less evidence that better effects cannot
     make up for it: they gain what Newton's method says, or twice as much where it errs.
-
-    Parameters
-    ----------
-    modes : list of Mode
-        The start first; it is always kept.
-    step : (users, rounds, K)
-        From the start to the mode one rating level further on.
-    by_draws : bool
-        The evidence is an average over draws, which tell it too roughly: then only who is back counts.
-
-    Returns
-    -------
-    list of Mode
-        The start first.
     """
     start, *others = modes
     behind = [mode.evidence + 2 * mode.gain < start.evidence - HOPELESS for mode in others]
@@ -111,25 +74,7 @@ def read(
     samples: int,
     keep: Keep = needed,
 ) -> Reading:
-    """The start and the modes one level above and below it, all together.
-
-    Parameters
-    ----------
-    batches : BatchCache
-    parameters : Parameters
-        As learned.
-    batch : int
-    start : Point
-        Where learning ended.
-    samples : int
-        Draws over which posteriors are averaged.
-    keep : callable
-        Which modes go on; its arguments are those of ``needed``.
-
-    Returns
-    -------
-    Reading
-    """
+    """The start and the modes one level above and below it, all together."""
     problem = batches.problem
     levels = np.array(problem.view.manifest.rating_levels)
     unit = float(np.median(np.diff(levels))) if levels.size > 1 else 1.0
@@ -208,20 +153,7 @@ def _near(
 def repeated(
     modes: Float[np.ndarray, "modes users rounds K"], step: Float[np.ndarray, "users rounds K"]
 ) -> Bool[np.ndarray, "modes users"]:
-    """Tell which ascents ended where an earlier one did.
-
-    Parameters
-    ----------
-    modes : (modes, users, rounds, K)
-        The factors at which they ended.
-    step : (users, rounds, K)
-        From the start to the mode one rating level further on.
-
-    Returns
-    -------
-    (modes, users) bool
-        False for the first.
-    """
+    """Tell which ascents ended where an earlier one did."""
     out = np.zeros(modes.shape[:2], bool)
     for later in range(1, len(modes)):
         out[later] = _near(modes[:later], modes[later], step).any(axis=0)
@@ -231,20 +163,7 @@ def repeated(
 def shares(
     evidence: Float[np.ndarray, "modes users"], repeated: Bool[np.ndarray, "modes users"]
 ) -> Float[np.ndarray, "modes users"]:
-    """Weigh the modes by their evidence; the first has all of it where none has any.
-
-    Parameters
-    ----------
-    evidence : (modes, users)
-        Log marginal likelihood less the effects' cost, in nats.
-    repeated : (modes, users) bool
-        Modes that count for nothing.
-
-    Returns
-    -------
-    (modes, users)
-        In 0..1, of sum 1 over the modes.
-    """
+    """Weigh the modes by their evidence; the first has all of it where none has any."""
     log = np.where(np.isfinite(evidence) & ~repeated, evidence, -np.inf)
     log[0] = np.where(np.isfinite(log).any(axis=0), log[0], 0.0)
     weight = np.exp(log - log.max(axis=0))
@@ -252,20 +171,7 @@ def shares(
 
 
 def mixture(share: Float[np.ndarray, "modes users"], parts: tuple[AnyArray, ...]) -> np.ndarray:
-    """Mix the answers of the modes by their shares.
-
-    Parameters
-    ----------
-    share : (modes, users)
-        In 0..1.
-    parts : tuple of arrays
-        One a mode: (candidates, users, slots) or (users, attributes).
-
-    Returns
-    -------
-    array
-        Of the shape of a part; NaN counts as 0.
-    """
+    """Mix the answers of the modes by their shares."""
     shape = (-1, 1) if parts[0].ndim == 2 else (1, -1, 1)
     by = share.reshape(len(share), *shape[: parts[0].ndim]).astype(parts[0].dtype)
     return np.sum([weight * np.nan_to_num(part) for weight, part in zip(by, parts, strict=True)], axis=0)

@@ -14,45 +14,19 @@ from attacks.likelihood.model import Answers, AnyArray, Model, Prior
 
 
 class Moments(NamedTuple):
-    """Sums over rows of the posterior minus the prior, and of both variances.
-
-    Attributes
-    ----------
-    level_gap : (candidates,)
-    level_prior, level_posterior : (candidates, candidates)
-    user, item : (users, effects, 3), (items, effects, 3)
-        Gap, prior variance, posterior variance of the features.
-    attribute : (attributes,)
-        Expected number of clients.
-    """
+    """Sums over rows of the posterior minus the prior, and of both variances."""
 
     level_gap: Float[AnyArray, " candidates"]
     level_prior: Float[AnyArray, "candidates candidates"]
     level_posterior: Float[AnyArray, "candidates candidates"]
-    user: Float[AnyArray, "users user_effects 3"]
-    item: Float[AnyArray, "items item_effects 3"]
-    attribute: Float[AnyArray, " attributes"]
+    user: Float[AnyArray, "users user_effects 3"]  # gap, prior variance, posterior variance of the features
+    item: Float[AnyArray, "items item_effects 3"]  # gap, prior variance, posterior variance of the features
+    attribute: Float[AnyArray, " attributes"]  # expected number of clients
 
 
 @partial(jax.jit, static_argnums=0)
 def moments(model: Model, rows: Rows, prior: Prior, assumed: Array, answers: Answers) -> Moments:
-    """Sums over the rows of one batch.
-
-    Parameters
-    ----------
-    model : Model
-    rows : Rows
-    prior : Prior
-        Of the batch's clients.
-    assumed : (candidates, users, slots)
-        The prior's probabilities, 0 on padding.
-    answers : Answers
-
-    Returns
-    -------
-    Moments
-        Clients that only fill the batch are left out of the sums.
-    """
+    """Sums over the rows of one batch."""
     live = rows.live[:, None].astype(assumed.dtype)
     assumed, found = assumed * live, answers.items * live
     gap = _feature_mean(model, found - assumed)
@@ -81,19 +55,6 @@ def _feature_mean(model: Model, weights: AnyArray) -> Float[Array, "features use
 
 
 def feature_variance(model: Model, weights: AnyArray) -> Float[Array, "features users slots"]:
-    """Variances of the features of a rating under weights over candidates.
-
-    Parameters
-    ----------
-    model : Model
-        With the features of each candidate.
-    weights : (candidates, users, slots)
-        Probabilities, 0 on padding.
-
-    Returns
-    -------
-    (features, users, slots)
-        In the precision of the weights.
-    """
+    """Variances of the features of a rating under weights over candidates."""
     square = jnp.einsum("fv,vur->fur", (model.features().T ** 2).astype(weights.dtype), weights)
     return square - _feature_mean(model, weights) ** 2

@@ -34,32 +34,12 @@ MAPPED = "it needs ratings that are mapped to 0..1 by the largest (rating_map ma
 
 
 def of_neighbours(view: View) -> bool:
-    """Tell whether a view is of a protocol whose clients send rows to each other that this file knows.
-
-    Parameters
-    ----------
-    view : View
-
-    Returns
-    -------
-    bool
-    """
+    """Tell whether a view is of a protocol whose clients send rows to each other that this file knows."""
     return view.manifest.rule_name in RULES
 
 
 def as_uploads(view: View) -> View:
-    """The view as if its rows were uploads of clients of whose factor nothing is known.
-
-    Parameters
-    ----------
-    view : View
-        For which ``of_neighbours`` holds.
-
-    Returns
-    -------
-    View
-        Rating levels are in the unit of the rows' errors.
-    """
+    """The view as if its rows were uploads of clients of whose factor nothing is known."""
     manifest, rule = view.manifest, view.manifest.rule
     known = type(rule).model_validate(rule.model_dump(include=set(type(rule).model_fields)))
     levels = [level / _unit(manifest) for level in manifest.rating_levels]
@@ -67,18 +47,7 @@ def as_uploads(view: View) -> View:
 
 
 def unlike_uploads(view: View) -> str:
-    """Say why the rows are not those of ``as_uploads``, beside what the rule declares.
-
-    Parameters
-    ----------
-    view : View
-        For which ``of_neighbours`` holds.
-
-    Returns
-    -------
-    str
-        Empty where they are.
-    """
+    """Say why the rows are not those of ``as_uploads``, beside what the rule declares."""
     manifest = view.manifest
     if any(entry.get("per_message") for entry in manifest.defenses):
         return PER_MESSAGE
@@ -89,18 +58,7 @@ def unlike_uploads(view: View) -> str:
 
 
 def in_stars(found: Reconstruction, manifest: Manifest) -> Reconstruction:
-    """The answers about ``as_uploads`` in the unit of the ratings.
-
-    Parameters
-    ----------
-    found : Reconstruction
-    manifest : Manifest
-        Of the recording.
-
-    Returns
-    -------
-    Reconstruction
-    """
+    """The answers about ``as_uploads`` in the unit of the ratings."""
     unit = _unit(manifest)
     return found if unit == 1 else replace(found, blocks=tuple(_times(one, unit) for one in found.blocks))
 

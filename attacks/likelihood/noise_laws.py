@@ -105,16 +105,5 @@ OF_DEFENSE: dict[str, Law] = {"laplace": LAPLACE, "gaussian": NORMAL}
 
 
 def most_left(coordinates: Any) -> Any:
-    """Largest scale that a right fit leaves, in scales of the noise: approximations and chance add to it.
-
-    Parameters
-    ----------
-    coordinates : float or array of float
-        Uploaded numbers that were fitted, >= 1.
-
-    Returns
-    -------
-    float or array of float
-        Above 1.
-    """
+    """Largest scale that a right fit leaves, in scales of the noise: approximations and chance add to it."""
     return 1 + APPROXIMATE + ERRORS / np.sqrt(coordinates)

@@ -60,16 +60,6 @@ class Found:
 def missing(view: View) -> tuple[str, ...]:
     """Name the constants that the model of a view needs and the manifest lacks.
 
-    Parameters
-    ----------
-    view : View
-        Whose update, weighting and rounds say what is needed.
-
-    Returns
-    -------
-    tuple of str
-        Names of hyper-parameters; empty where none lacks.
-
     References
     ----------
     Paper 000 (arXiv:2210.07775), Eq. (8)-(10).
@@ -87,40 +77,14 @@ def missing(view: View) -> tuple[str, ...]:
 
 
 def with_constants(view: View, values: Values) -> View:
-    """Make the view as if its manifest published some more values.
-
-    Parameters
-    ----------
-    view : View
-        Left as it is.
-    values : dict of str to float
-        Hyper-parameters by name; they replace those of the manifest.
-
-    Returns
-    -------
-    View
-        With another manifest and the same messages.
-    """
+    """Make the view as if its manifest published some more values."""
     manifest: Manifest = view.manifest
     known = {**manifest.hyperparameters, **values}
     return view.declared(hyperparameters=known)
 
 
 def settle(batches: BatchCache, parameters: Parameters, names: Iterable[str]) -> dict[str, Found]:
-    """The most credible values of some constants.
-
-    Parameters
-    ----------
-    batches : BatchCache
-        Of the view ``with_constants(view, {name: START[name], ...})``.
-    parameters : Parameters
-        Before anything was learned.
-    names : iterable of str
-
-    Returns
-    -------
-    dict of name to Found
-    """
+    """The most credible values of some constants."""
     names = list(names)
     best = {name: START[name] for name in names}
     candidates = _Candidates(batches, parameters)

@@ -21,28 +21,15 @@ from attacks.likelihood.noise_laws import Law
 
 
 class RowKind(NamedTuple):
-    """One kind of row.
+    """One kind of row."""
 
-    Attributes
-    ----------
-    levels, weights : (candidates,)
-        Candidate values, in stars, and their weights.
-    rows, factors : (rounds, users, K, slots)
-        Uploads, and broadcast factors.
-    sent : (rounds, users, slots) bool
-    cap : float or None
-        Length at which clients clip a row; None where they do not.
-    law : Law
-        Of the noise.
-    """
-
-    levels: Float[Array, " candidates"]
-    weights: Float[Array, " candidates"]
-    rows: Float[AnyArray, "rounds users K slots"]
-    factors: Float[AnyArray, "rounds users K slots"]
+    levels: Float[Array, " candidates"]  # candidate values, in stars, and their weights
+    weights: Float[Array, " candidates"]  # candidate values, in stars, and their weights
+    rows: Float[AnyArray, "rounds users K slots"]  # uploads, and broadcast factors
+    factors: Float[AnyArray, "rounds users K slots"]  # uploads, and broadcast factors
     sent: AnyArray
-    cap: float | None
-    law: Law
+    cap: float | None  # length at which clients clip a row; None where they do not
+    law: Law  # of the noise
 
     def predicted(self, factors: Array, p: Array) -> Array:
         """p . q of one round, (users, slots)."""
@@ -62,22 +49,7 @@ class RowKind(NamedTuple):
 
 
 def item_rows(model: Model, constants: Constants, rows: Rows) -> RowKind:
-    """Describe the rows of items, with the candidates for a rating.
-
-    Parameters
-    ----------
-    model : Model
-        With levels and weights.
-    constants : Constants
-        alpha is the weight of unrated items, ``lowered`` what the program takes off ratings.
-    rows : Rows
-        Of one batch.
-
-    Returns
-    -------
-    RowKind
-        In the precision of the rows.
-    """
+    """Describe the rows of items, with the candidates for a rating."""
     kind, unrated = rows.items.dtype, jnp.array(model.weighted)
     weights = jnp.where(unrated, constants.alpha, 1.0)
     levels = jnp.array(model.levels) - jnp.where(unrated, 0.0, constants.lowered)
@@ -86,22 +58,7 @@ def item_rows(model: Model, constants: Constants, rows: Rows) -> RowKind:
 
 
 def attribute_rows(model: Model, attribute_factors: Array, rows: Rows) -> RowKind:
-    """Describe the rows of attributes, whose candidates are 0 and 1.
-
-    Parameters
-    ----------
-    model : Model
-        With the clip and the law of the noise.
-    attribute_factors : (rounds, K, attributes)
-        As broadcast.
-    rows : Rows
-        Of one batch.
-
-    Returns
-    -------
-    RowKind
-        In the precision of the rows, with one slot per attribute.
-    """
+    """Describe the rows of attributes, whose candidates are 0 and 1."""
     kind = rows.items.dtype
     factors = jnp.broadcast_to(attribute_factors.astype(kind)[:, None], rows.attributes.shape)
     levels = jnp.array([0.0, 1.0], kind)
@@ -110,20 +67,7 @@ def attribute_rows(model: Model, attribute_factors: Array, rows: Rows) -> RowKin
 
 
 def distances(kind: RowKind, p: AnyArray) -> Float[Array, "candidates users slots"]:
-    """Sum the loss of f - y p less that of f over rounds and coordinates: against a row that says nothing.
-
-    Parameters
-    ----------
-    kind : RowKind
-        Rows f and their candidates.
-    p : (users, rounds, K)
-        Factors of the clients.
-
-    Returns
-    -------
-    (candidates, users, slots)
-        In the units of the law's loss; rounds in which a row was not sent add nothing.
-    """
+    """Sum the loss of f - y p less that of f over rounds and coordinates: against a row that says nothing."""
     p = p.swapaxes(0, 1).astype(kind.rows.dtype)
 
     def add(total: Array, piece: tuple[Any, ...]) -> tuple[Array, None]:
@@ -141,22 +85,7 @@ def distances(kind: RowKind, p: AnyArray) -> Float[Array, "candidates users slot
 
 
 def posterior_attributes(model: Model, odds: Array) -> tuple[Array, Array]:
-    """Softmax inside each block of attributes, and its log norm.
-
-    Parameters
-    ----------
-    model : Model
-        With the one-hot blocks; a loose one may have no active attribute.
-    odds : (users, attributes)
-        Log odds of each attribute being active, in nats.
-
-    Returns
-    -------
-    (users, attributes)
-        Probability that each is active.
-    (users, blocks)
-        Log norm of each block.
-    """
+    """Softmax inside each block of attributes, and its log norm."""
     block = np.array(model.blocks)
     inside = block[:, None] == np.arange(len(model.loose))
     none = np.array(model.loose, np.float64)
@@ -168,20 +97,11 @@ def posterior_attributes(model: Model, odds: Array) -> tuple[Array, Array]:
 
 
 class Fit(NamedTuple):
-    """Posteriors at a point; all sums are relative to uploads that say nothing.
-
-    Attributes
-    ----------
-    answers : Answers
-    log_likelihood : (users,)
-        Tilted, of the uploads given p.
-    distance : (users,)
-        Expected loss of f - y p less that of f.
-    """
+    """Posteriors at a point; all sums are relative to uploads that say nothing."""
 
     answers: Answers
-    log_likelihood: Float[Array, " users"]
-    distance: Float[Array, " users"]
+    log_likelihood: Float[Array, " users"]  # tilted, of the uploads given p
+    distance: Float[Array, " users"]  # expected loss of f - y p less that of f
 
 
 def decode(
@@ -193,30 +113,7 @@ def decode(
     assumed: Float[Array, "candidates users slots"],
     point: Point,
 ) -> Fit:
-    """Posterior of every row given p, with the tilt lam where p is tied.
-
-    Parameters
-    ----------
-    model : Model
-        What is fixed.
-    attribute_factors : (rounds, K, attributes)
-        As broadcast.
-    rows : Rows
-        Of one batch.
-    constants : Constants
-        Of the protocol and its noise.
-    prior : Prior
-        Of the batch's clients.
-    assumed : (candidates, users, slots)
-        ``log_prior`` of it, in nats.
-    point : Point
-        p and lam.
-
-    Returns
-    -------
-    Fit
-        Posteriors, log-likelihood in nats and distance, client by client.
-    """
+    """Posterior of every row given p, with the tilt lam where p is tied."""
     p, unit = point.p, model.law.unit(constants.noise)
     kind = rows.items.dtype
     away = distances(item_rows(model, constants, rows), p)
@@ -262,22 +159,6 @@ def contributions(
     model: Model, rows: Rows, constants: Constants, p: AnyArray
 ) -> Float[Array, "candidates users slots"]:
     """What every candidate of a row adds to the sum in (8): its y at the mean over rounds.
-
-    Parameters
-    ----------
-    model : Model
-        With levels and weights.
-    rows : Rows
-        Of one batch.
-    constants : Constants
-        alpha is the weight of unrated items.
-    p : (users, rounds, K)
-        Factors of the clients.
-
-    Returns
-    -------
-    (candidates, users, slots)
-        In stars.
 
     References
     ----------

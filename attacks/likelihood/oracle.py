@@ -65,37 +65,13 @@ class Asked(NamedTuple):
 
 
 def constants_are_public(view: View) -> bool:
-    """Whether the update rule gives a client's factor to whoever knows its answers.
-
-    Parameters
-    ----------
-    view : View
-        Whose manifest and rounds are looked at.
-
-    Returns
-    -------
-    bool
-        True as well for sgd where a single round was recorded.
-    """
+    """Whether the update rule gives a client's factor to whoever knows its answers."""
     tied, linked = ties(view.manifest)
     return tied or linked or (view.manifest.update == "sgd" and view.rounds.size == 1)
 
 
 def prepared(view: View) -> tuple[BatchCache, Parameters]:
-    """Make batches of a view, and parameters from its manifest under which all answers are equally likely.
-
-    Parameters
-    ----------
-    view : View
-        With uploads in the clear.
-
-    Returns
-    -------
-    BatchCache
-        Rows of all clients in float64.
-    Parameters
-        With the manifest's noise scale, or one estimated from the uploads' second moments.
-    """
+    """Make batches of a view, and parameters from its manifest under which all answers are equally likely."""
     noise = known_scale(view.manifest)
     b = size_up(view).scale if noise is None else noise / abs(view.manifest.upload.scale)
     model, constants = law_of(view.manifest, view.rounds, max(b, SMALLEST))
@@ -114,20 +90,7 @@ def prepared(view: View) -> tuple[BatchCache, Parameters]:
 
 
 def asked(batches: BatchCache, batch: int) -> Asked:
-    """Say which clients and items the slots of a batch are about.
-
-    Parameters
-    ----------
-    batches : BatchCache
-        Rows of the problem.
-    batch : int
-        Number of the batch, from 0.
-
-    Returns
-    -------
-    Asked
-        Padding included.
-    """
+    """Say which clients and items the slots of a batch are about."""
     problem, rows = batches.problem, batches.rows(batch)
     item, ids = np.asarray(rows.item), problem.packing.item_ids
     items = ids[item] if ids.size else np.zeros(item.shape, int)
@@ -141,24 +104,7 @@ def certain_answers(
     ratings: Float[np.ndarray, "users slots"],
     attributes: Float[np.ndarray, "users attributes"],
 ) -> Answers:
-    """Make answers that leave no doubt: the level that is closest to each rating.
-
-    Parameters
-    ----------
-    model : Model
-        With the levels.
-    about : Asked
-        What the slots are about.
-    ratings : (users, slots)
-        In stars, 0 for unrated.
-    attributes : (users, attributes)
-        1 where active, else 0.
-
-    Returns
-    -------
-    Answers
-        One-hot over the candidates of every slot, 0 on padding.
-    """
+    """Make answers that leave no doubt: the level that is closest to each rating."""
     levels = np.array(model.levels)[:, None, None]
     level = np.abs(ratings - levels).argmin(axis=0)
     items = (level == np.arange(len(levels))[:, None, None]) & about.valid
@@ -173,23 +119,7 @@ def posterior(
     items: Float[AnyArray, "candidates users slots"],
     attributes: Float[AnyArray, "users attributes"],
 ) -> Answers:
-    """Posterior from log likelihoods, a log prior of the items, and the parameters' prior of the attributes.
-
-    Parameters
-    ----------
-    batches : BatchCache
-    parameters : Parameters
-    batch : int
-    prior, items : (candidates, users, slots)
-        Log prior and log likelihood, each up to a constant of the slot.
-    attributes : (users, attributes)
-        Log odds by the uploads: inside a block relative to one another, else against "inactive".
-
-    Returns
-    -------
-    Answers
-        Of the batch's clients.
-    """
+    """Posterior from log likelihoods, a log prior of the items."""
     model, valid = batches.problem.model, batches.rows(batch).valid
     return _posterior(model, valid, prior, items, attributes, parameters.prior.attribute)
 

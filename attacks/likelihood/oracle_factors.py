@@ -37,26 +37,6 @@ def update_rule_sums(
 ) -> tuple[Float[Array, "users rounds K K"], Float[Array, "users rounds K"]]:
     """Q'CQ + lambda_1 U'U and Q'Cr + lambda_1 U'x of paper 000, Eq. (8), without lambda_2.
 
-    Parameters
-    ----------
-    model : Model
-        What is fixed.
-    attribute_factors : (rounds, K, attributes)
-        As broadcast.
-    rows : Rows
-        Of one batch.
-    constants : Constants
-        lambda_1 and alpha are used.
-    answers : Answers
-        Known ones.
-
-    Returns
-    -------
-    (users, rounds, K, K)
-        The matrix of the normal equations.
-    (users, rounds, K)
-        Their right-hand side.
-
     References
     ----------
     Paper 000 (arXiv:2210.07775), Eq. (8).
@@ -69,22 +49,6 @@ def factors_of(
     batches: BatchCache, parameters: Parameters, batch: int, answers: Answers
 ) -> Float[np.ndarray, "users rounds K"]:
     """Factors of a batch's clients by (8); in sgd the likeliest ones if the answers are the true ones.
-
-    Parameters
-    ----------
-    batches : BatchCache
-        Rows of the problem.
-    parameters : Parameters
-        Of all clients.
-    batch : int
-        Number of the batch, from 0.
-    answers : Answers
-        Known ones of the batch.
-
-    Returns
-    -------
-    (users, rounds, K)
-        Padding clients included.
 
     References
     ----------
@@ -180,24 +144,7 @@ def with_fitted_noise(
     answers: Sequence[Answers],
     factors: Sequence[Float[np.ndarray, "users rounds K"]],
 ) -> Parameters:
-    """Set the noise scale to the one that makes known answers likeliest: the mean loss of what they leave.
-
-    Parameters
-    ----------
-    batches : BatchCache
-        Rows of the problem.
-    parameters : Parameters
-        Left as they are.
-    answers : sequence of Answers
-        Known ones, batch by batch.
-    factors : sequence of (users, rounds, K)
-        Those that go with them, batch by batch.
-
-    Returns
-    -------
-    Parameters
-        With another noise scale, at least ``SMALLEST``.
-    """
+    """Set the noise scale to the one that makes known answers likeliest: the mean loss of what they leave."""
     total = coordinates = 0.0
     for batch, (known, p) in enumerate(zip(answers, factors, strict=True)):
         rows, distance = batches.rows(batch), _distance(batches, parameters, batch, known, p)
@@ -219,24 +166,6 @@ def explained(
 
     Where training diverges the likeliest factors may not be found; where the declared rule is another than
     the clients', there are none.
-
-    Parameters
-    ----------
-    batches : BatchCache
-        Rows of the problem.
-    parameters : Parameters
-        With the noise scale.
-    batch : int
-        Number of the batch, from 0.
-    answers : Answers
-        Known ones of the batch.
-    p : (users, rounds, K)
-        Factors that go with them.
-
-    Returns
-    -------
-    (users,) bool
-        True for clients that only fill the batch.
     """
     problem, rows = batches.problem, batches.rows(batch)
     law, scale = problem.model.law, float(parameters.constants.noise)

@@ -25,7 +25,8 @@ SETTLED = 1e-3
 
 class Informed(NamedTuple):
     """Parameters whose prior was fitted to the true answers, with a dispersion of each client's own whatever
-    the update; and the sums that the items' random effects were fitted with (``Moments.item``)."""
+    the update; and the sums that the items' random effects were fitted with (``Moments.item``).
+    """
 
     parameters: Parameters
     item: Float[np.ndarray, "items effects 3"]
@@ -34,42 +35,13 @@ class Informed(NamedTuple):
 def flat_log_prior(
     batches: BatchCache, parameters: Parameters, batch: int
 ) -> Float[Array, "candidates users slots"]:
-    """Log prior of every slot under parameters that have learned nothing yet.
-
-    Parameters
-    ----------
-    batches : BatchCache
-        Rows of the problem.
-    parameters : Parameters
-        As ``attacks.likelihood.oracle.prepared`` makes them.
-    batch : int
-        Number of the batch, from 0.
-
-    Returns
-    -------
-    (candidates, users, slots)
-        In nats; the exponentials sum to 1 over candidates.
-    """
+    """Log prior of every slot under parameters that have learned nothing yet."""
     prior = prior_of(batches.problem, parameters, batch)
     return log_prior(batches.problem.model, prior, batches.rows(batch))
 
 
 def fit_prior(batches: BatchCache, parameters: Parameters, answers: Sequence[Answers]) -> Informed:
-    """Fit a prior to the true answers of all batches.
-
-    Parameters
-    ----------
-    batches : BatchCache
-    parameters : Parameters
-        Whose constants are kept.
-    answers : sequence of Answers
-        The true ones, batch by batch.
-
-    Returns
-    -------
-    Informed
-        The prior, and the sums that its items' effects were fitted with.
-    """
+    """Fit a prior to the true answers of all batches."""
     problem, model = batches.problem, _dispersed(batches.problem.model)
     n_users, n_items = problem.view.users.size, problem.packing.item_ids.size
     count = sum(np.asarray(known.items).sum(axis=(1, 2)) for known in answers)
@@ -117,22 +89,6 @@ def log_prior_of_others(
 
     Items have few raters, and their effects would give the answer away. The client's own effects stay: it
     would be told that each answer is less usual for it than it is.
-
-    Parameters
-    ----------
-    batches : BatchCache
-        Rows of the problem.
-    informed : Informed
-        Prior fitted to the answers of all clients.
-    batch : int
-        Number of the batch, from 0.
-    answers : Answers
-        Known ones of the batch.
-
-    Returns
-    -------
-    (candidates, users, slots)
-        In nats; the exponentials sum to 1 over candidates.
     """
     model, parameters = _dispersed(batches.problem.model), informed.parameters
     prior = prior_of(batches.problem, parameters, batch)

@@ -43,52 +43,20 @@ PROGRAMS: tuple[Any, ...] = (
 
 @dataclass(frozen=True)
 class Preparation:
-    """How views are prepared.
+    """How views are prepared."""
 
-    Attributes
-    ----------
-    estimated : bool
-        The prior is estimated from the uploads.
-    scale : float or None
-        Scale of the noise in the units of the uploads, if the adversary knows better than the manifest.
-    steps : int
-        Newton steps of a cold start.
-    passes : int
-        Most estimates of the prior from each start; three times as many where p is free.
-    learners : int
-        Most clients on which starts of the prior are tried.
-    key : int
-        Seed.
-    size : Size
-        Of the whole view's uploads.
-    """
-
-    estimated: bool
+    estimated: bool  # the prior is estimated from the uploads
+    # scale of the noise in the units of the uploads, if the adversary knows better than the manifest
     scale: float | None
-    steps: int
-    passes: int
-    learners: int
-    key: int
-    size: Size
+    steps: int  # newton steps of a cold start
+    passes: int  # most estimates of the prior from each start; three times as many where p is free
+    learners: int  # most clients on which starts of the prior are tried
+    key: int  # seed
+    size: Size  # of the whole view's uploads
 
 
 def prepare(how: Preparation, view: View, shape_cost: float) -> tuple[BatchCache, Parameters]:
-    """Make a view's batches and its parameters before anything was learned, with what the manifest says.
-
-    Parameters
-    ----------
-    how : Preparation
-    view : View
-    shape_cost : float
-        See ``attacks.likelihood.batches.plan``.
-
-    Returns
-    -------
-    BatchCache
-        Rows of all clients of the view.
-    Parameters
-        With a flat prior.
-    """
+    """Make a view's batches and its parameters before anything was learned, with what the manifest says."""
     manifest, size = view.manifest, how.size
     scale = how.scale if how.scale is not None else _believed(manifest, size)
     noise = size.scale if scale is None else scale / abs(manifest.upload.scale)
@@ -138,22 +106,7 @@ def _learners(how: Preparation, view: View) -> View:
 
 
 def settled(how: Preparation, view: View) -> tuple[View, dict[str, Any]]:
-    """Add constants that the manifest lacks to a view, as far as the uploads determine them.
-
-    Parameters
-    ----------
-    how : Preparation
-        How views are prepared.
-    view : View
-        With uploads in the clear.
-
-    Returns
-    -------
-    View
-        The same one where nothing lacks.
-    dict of str to Any
-        What is told of the constants in the attack's options; empty where nothing lacks.
-    """
+    """Add constants that the manifest lacks to a view, as far as the uploads determine them."""
     names = missing(view)
     if not names:
         return view, {}
@@ -173,20 +126,6 @@ def learned(how: Preparation, view: View) -> tuple[BatchCache, State]:
     Noise of unknown scale hides that what is declared does not hold: it is taken for more noise. Then
     learning is tried with rows of the opposite sign, without the rule (each round's factor on its own), and
     with gradient steps of another size. Ratings less the lowest level are tried in any case.
-
-    Parameters
-    ----------
-    how : Preparation
-        How views are prepared.
-    view : View
-        With uploads in the clear.
-
-    Returns
-    -------
-    BatchCache
-        Rows of all clients; its problem's view declares what explains the rows best.
-    State
-        Where learning with all clients ended.
     """
     some = _learners(how, view)
     small = some is view

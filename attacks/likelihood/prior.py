@@ -35,24 +35,7 @@ class Spread(NamedTuple):
 
 
 def flat(model: Model, n_users: int, n_items: int, size: int) -> Prior:
-    """Make the prior under which every answer is equally likely, and free factors come from N(0, 10^2).
-
-    Parameters
-    ----------
-    model : Model
-        With candidates, blocks and effects.
-    n_users : int
-        Number of clients.
-    n_items : int
-        Number of items.
-    size : int
-        Length L of a client's free factors.
-
-    Returns
-    -------
-    Prior
-        All log odds and effects are 0.
-    """
+    """Make the prior under which every answer is equally likely, and free factors come from N(0, 10^2)."""
     return Prior(
         np.zeros(len(model.levels)),
         np.zeros((n_users, model.effects[0])),
@@ -64,38 +47,12 @@ def flat(model: Model, n_users: int, n_items: int, size: int) -> Prior:
 
 
 def start_spread(model: Model) -> Spread:
-    """Variances of the random effects before anything was read.
-
-    Parameters
-    ----------
-    model : Model
-        Says how many effects there are.
-
-    Returns
-    -------
-    Spread
-        In nats squared.
-    """
+    """Variances of the random effects before anything was read."""
     return Spread(*(START_VARIANCE[:width] for width in model.effects))
 
 
 def bell(model: Model, middle: float, unrated: float) -> Float[np.ndarray, " candidates"]:
-    """Log frequencies of a discretised normal law over the rating grid.
-
-    Parameters
-    ----------
-    model : Model
-        With the levels.
-    middle : float
-        Its middle, 0 to 1 of the grid.
-    unrated : float
-        Frequency of the candidate 0, over 0 and below 1; not used where unrated is no candidate.
-
-    Returns
-    -------
-    (candidates,)
-        In nats; the exponentials sum to 1.
-    """
+    """Log frequencies of a discretised normal law over the rating grid."""
     levels = np.array(model.levels)
     rated = levels > 0
     log = np.full(levels.shape, np.log(unrated))
@@ -106,30 +63,7 @@ def bell(model: Model, middle: float, unrated: float) -> Float[np.ndarray, " can
 def improve(
     model: Model, prior: Prior, spread: Spread, moments: Moments, n_users: int, *, pulled: bool = True
 ) -> tuple[Prior, Spread]:
-    """Take one Newton step in every parameter of the prior.
-
-    Parameters
-    ----------
-    model : Model
-        What is fixed.
-    prior : Prior
-        Of all clients.
-    spread : Spread
-        Variances of the random effects.
-    moments : Moments
-        Summed over all batches.
-    n_users : int
-        Number of clients.
-    pulled : bool
-        Levels are drawn to what is known of ratings without the uploads.
-
-    Returns
-    -------
-    Prior
-        After the step.
-    Spread
-        Variances that go with it.
-    """
+    """Take one Newton step in every parameter of the prior."""
     counts, mean_counts = (PSEUDO_COUNTS, MEAN_PSEUDO_COUNTS * n_users) if pulled else (0.0, 0.0)
     level = np.asarray(prior.level) + _level_step(model, prior, moments, counts, mean_counts)
     loose = np.array(model.loose)[np.array(model.blocks, int)] if model.blocks else np.zeros(0, bool)
@@ -196,22 +130,6 @@ def penalty(model: Model, prior: Prior, spread: Spread, moments: Moments) -> flo
 
     Where p is free the evidence has integrated the clients' own effects out
     (``attacks.likelihood.summaries``). And what the levels cost against what is known of ratings anyhow.
-
-    Parameters
-    ----------
-    model : Model
-        What is fixed.
-    prior : Prior
-        Of all clients.
-    spread : Spread
-        Variances of the random effects.
-    moments : Moments
-        Summed over all batches.
-
-    Returns
-    -------
-    float
-        In nats.
     """
     usual, now = _usual_shares(model), _among_rated(model, prior)
     total = PSEUDO_COUNTS * float(np.sum(scipy.special.rel_entr(usual, now)))

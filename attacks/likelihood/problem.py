@@ -18,37 +18,17 @@ from victims.transcript.view import View
 
 @dataclass(frozen=True)
 class Problem:
-    """What is fixed while a view is read.
-
-    Attributes
-    ----------
-    view : View
-    packing : Packing
-        How its clients are cut into batches.
-    model : Model
-    steps : int
-        Newton steps of a cold start.
-    key : int
-        Seed of all draws.
-    estimated : bool
-        The prior is improved; otherwise it stays as it is.
-    known_noise : bool
-        The scale of the noise is not estimated.
-    floor : float
-        Smallest scale that an estimate may reach, in stars squared.
-    precision : dtype
-        Of the rows.
-    """
+    """What is fixed while a view is read."""
 
     view: View
-    packing: Packing
+    packing: Packing  # how its clients are cut into batches
     model: Model
-    steps: int
-    key: int
-    estimated: bool
-    known_noise: bool
-    floor: float
-    precision: DTypeLike
+    steps: int  # newton steps of a cold start
+    key: int  # seed of all draws
+    estimated: bool  # the prior is improved; otherwise it stays as it is
+    known_noise: bool  # the scale of the noise is not estimated
+    floor: float  # smallest scale that an estimate may reach, in stars squared
+    precision: DTypeLike  # of the rows
 
     @property
     def attribute_factors(self) -> Float[np.ndarray, "rounds K attributes"]:
@@ -81,53 +61,13 @@ def problem_of(
     precision: DTypeLike,
     shape_cost: float,
 ) -> Problem:
-    """Pack a view into a problem.
-
-    Parameters
-    ----------
-    view : View
-        With uploads in the clear.
-    model : Model
-        What is fixed.
-    steps : int
-        Newton steps of a cold start.
-    key : int
-        Seed of all draws.
-    estimated : bool
-        The prior is improved; otherwise it stays as it is.
-    known_noise : bool
-        The scale of the noise is not estimated.
-    floor : float
-        Smallest scale that an estimate may reach, in stars squared.
-    precision : dtype
-        Of the rows.
-    shape_cost : float
-        See ``attacks.likelihood.batches.plan``.
-
-    Returns
-    -------
-    Problem
-        All parts of which never change.
-    """
+    """Pack a view into a problem."""
     packing = plan(view, shape_cost)
     return Problem(view, packing, model, steps, key, estimated, known_noise, floor, precision)
 
 
 def start_parameters(problem: Problem, constants: Constants) -> Parameters:
-    """Make parameters before anything was learned: every answer is equally likely.
-
-    Parameters
-    ----------
-    problem : Problem
-        Of all clients.
-    constants : Constants
-        Of the protocol and its noise.
-
-    Returns
-    -------
-    Parameters
-        With a flat prior.
-    """
+    """Make parameters before anything was learned: every answer is equally likely."""
     model, view = problem.model, problem.view
     size = view.manifest.factors * (1 if model.tied else model.n_runs)
     prior = priors.flat(model, view.users.size, problem.packing.item_ids.size, size)
@@ -135,22 +75,7 @@ def start_parameters(problem: Problem, constants: Constants) -> Parameters:
 
 
 def carried(problem: Problem, school: Problem, learned: Parameters) -> Parameters:
-    """What some clients taught, for all of them: the clients' own random effects start anew.
-
-    Parameters
-    ----------
-    problem : Problem
-        Of all clients.
-    school : Problem
-        Of some of them, and of some rounds.
-    learned : Parameters
-        Of ``school``.
-
-    Returns
-    -------
-    Parameters
-        Of all clients.
-    """
+    """What some clients taught, for all of them: the clients' own random effects start anew."""
     position = np.searchsorted(problem.packing.item_ids, school.packing.item_ids)
     item = np.zeros((problem.packing.item_ids.size, problem.model.effects[1]))
     item[position] = np.asarray(learned.prior.item)
@@ -159,22 +84,7 @@ def carried(problem: Problem, school: Problem, learned: Parameters) -> Parameter
 
 
 def between(old: Parameters, new: Parameters, share: float) -> Parameters:
-    """Move what is learned a share of the way from one set of parameters to another.
-
-    Parameters
-    ----------
-    old : Parameters
-        At share 0.
-    new : Parameters
-        At share 1.
-    share : float
-        Of the way.
-
-    Returns
-    -------
-    Parameters
-        Every array is ``old + share (new - old)``.
-    """
+    """Move what is learned a share of the way from one set of parameters to another."""
 
     def part(a: AnyArray, b: AnyArray) -> np.ndarray:
         a, b = np.asarray(a), np.asarray(b)
@@ -185,43 +95,13 @@ def between(old: Parameters, new: Parameters, share: float) -> Parameters:
 
 
 def prior_of(problem: Problem, parameters: Parameters, batch: int) -> Prior:
-    """Take the prior of a batch's clients.
-
-    Parameters
-    ----------
-    problem : Problem
-        Of all clients.
-    parameters : Parameters
-        Of all clients.
-    batch : int
-        Number of the batch, from 0.
-
-    Returns
-    -------
-    Prior
-        Its ``user`` has one row per client of the batch, padding included.
-    """
+    """Take the prior of a batch's clients."""
     members = problem.packing.members[batch]
     return parameters.prior._replace(user=np.asarray(parameters.prior.user)[members])
 
 
 def scattered(problem: Problem, batch: int, values: AnyArray) -> np.ndarray:
-    """Put what belongs to the clients of one batch in the order of all clients.
-
-    Parameters
-    ----------
-    problem : Problem
-        Of all clients.
-    batch : int
-        Number of the batch, from 0.
-    values : (users of the batch, ...)
-        Rows of padding clients are left out.
-
-    Returns
-    -------
-    (n_users, ...)
-        In the order of ``view.users``; 0 for clients of other batches.
-    """
+    """Put what belongs to the clients of one batch in the order of all clients."""
     members, size = problem.packing.members[batch], problem.packing.sizes[batch]
     out = np.zeros((problem.view.users.size, *values.shape[1:]))
     out[members[:size]] = np.asarray(values)[:size]

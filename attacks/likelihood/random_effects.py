@@ -20,25 +20,7 @@ SMALLEST_VARIANCE = 1e-3
 def new_effects(
     model: Model, now: np.ndarray, moments: np.ndarray, variance: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Take one Newton step in random effects and their variance; the common part belongs to the levels.
-
-    Parameters
-    ----------
-    model : Model
-        Says which effects are open.
-    now : (owners, effects)
-        Random effects of clients or of items.
-    moments : (owners, effects, 3)
-        Gap, prior and posterior variance, as in ``Moments``.
-    variance : (effects,)
-        Of their normal law.
-
-    Returns
-    -------
-    effects : (owners, effects)
-        Their mean is 0.
-    variance : (effects,)
-    """
+    """Take one Newton step in random effects and their variance; the common part belongs to the levels."""
     out, spread = now.copy(), variance.copy()
     for feature in _open(model, now.shape[1]):
         known = moments[:, feature, 1] > 1e-9
@@ -54,24 +36,7 @@ def new_effects(
 
 
 def effect_cost(model: Model, effect: AnyArray, table: AnyArray, variance: np.ndarray) -> np.ndarray:
-    """What each client's or item's random effects cost in evidence.
-
-    Parameters
-    ----------
-    model : Model
-        Says which effects are open.
-    effect : (owners, effects)
-        Random effects of clients or of items.
-    table : (owners, effects, 3)
-        Gap, prior and posterior variance, as in ``Moments``.
-    variance : (effects,)
-        Of their normal law.
-
-    Returns
-    -------
-    (owners,)
-        In nats.
-    """
+    """What each client's or item's random effects cost in evidence."""
     cost = np.zeros(len(effect))
     for feature in _open(model, len(variance)):
         information = _information(np.asarray(table)[:, feature])
@@ -81,24 +46,7 @@ def effect_cost(model: Model, effect: AnyArray, table: AnyArray, variance: np.nd
 
 
 def effect_gain(model: Model, effect: AnyArray, table: AnyArray, variance: np.ndarray) -> np.ndarray:
-    """What a whole Newton step in each client's own random effects gains in evidence.
-
-    Parameters
-    ----------
-    model : Model
-        Says which effects are open.
-    effect : (owners, effects)
-        Random effects of the clients.
-    table : (owners, effects, 3)
-        Gap, prior and posterior variance, as in ``Moments``.
-    variance : (effects,)
-        Of their normal law.
-
-    Returns
-    -------
-    (owners,)
-        In nats, >= 0.
-    """
+    """What a whole Newton step in each client's own random effects gains in evidence."""
     gain = np.zeros(len(effect))
     for feature in _open(model, len(variance)):
         slope = np.asarray(table)[:, feature, 0] - np.asarray(effect)[:, feature] / variance[feature]
@@ -107,24 +55,7 @@ def effect_gain(model: Model, effect: AnyArray, table: AnyArray, variance: np.nd
 
 
 def with_better_effects(model: Model, prior: Prior, moments: Moments, variance: np.ndarray) -> Prior:
-    """Take one Newton step in the clients' own random effects and leave everything else as it is.
-
-    Parameters
-    ----------
-    model : Model
-        Says which effects are open.
-    prior : Prior
-        Left as it is.
-    moments : Moments
-        Their sums over the same clients.
-    variance : (effects,)
-        Of the clients' effects.
-
-    Returns
-    -------
-    Prior
-        With other ``user`` effects.
-    """
+    """Take one Newton step in the clients' own random effects and leave everything else as it is."""
     now, table = np.asarray(prior.user), np.asarray(moments.user)
     user = now.copy()
     for feature in _open(model, now.shape[1]):

@@ -34,7 +34,8 @@ FREE = "with factors that have nothing in common from round to round"
 
 class _Answered(NamedTuple):
     """Answers of all clients, and per client the evidence (nats), the mean norm of p_i (stars), and p_i in
-    the last round; and the share of its ratings that only clipped rows tell."""
+    the last round; and the share of its ratings that only clipped rows tell.
+    """
 
     blocks: tuple[Estimates, ...]
     evidence: Float[np.ndarray, " users"]
@@ -52,27 +53,7 @@ def read_all(
     options: dict[str, Any],
     progress: Progress,
 ) -> Reconstruction:
-    """Learn, then read all clients.
-
-    Parameters
-    ----------
-    name : str
-        Of the attack.
-    how : Preparation
-    view : View
-        Of the clients that can be read.
-    samples : int
-        Draws over which posteriors are averaged.
-    everyone : (n_users,)
-        Clients of the reconstruction, ascending; those that are not in the view abstain, see ``how.size``.
-    options : dict
-        As the reconstruction tells them; the noise scale is added.
-    progress : callable
-
-    Returns
-    -------
-    Reconstruction
-    """
+    """Learn, then read all clients."""
     batches, state = learned(how, view)
     options = {**options, "noise": float(state.parameters.constants.noise)}
     if told := _otherwise(view.manifest, batches.problem.view.manifest, state):

@@ -27,18 +27,6 @@ LEVEL = 0.01
 def has_structure(view: View, rng: np.random.Generator) -> bool:
     """Whether rows of the same client have a direction in common, at a level of 1 %.
 
-    Parameters
-    ----------
-    view : View
-        With uploads in the clear.
-    rng : numpy.random.Generator
-        Draws the sample of clients and the signs.
-
-    Returns
-    -------
-    bool
-        Whether ``p_value`` is at most ``LEVEL``.
-
     References
     ----------
     Phipson and Smyth 2010, doi:10.2202/1544-6115.1585.
@@ -48,18 +36,6 @@ def has_structure(view: View, rng: np.random.Generator) -> bool:
 
 def p_value(view: View, rng: np.random.Generator) -> float:
     """Probability of as much common direction in rows whose signs were flipped at random.
-
-    Parameters
-    ----------
-    view : View
-        With uploads in the clear.
-    rng : numpy.random.Generator
-        Draws the sample of clients and the signs.
-
-    Returns
-    -------
-    float
-        From 1 / (1 + ``FLIPS``) to 1; it is 1 where no client has two rows.
 
     References
     ----------

@@ -24,22 +24,7 @@ HOT, WARM = 10.0, 3.0  # temperatures at which ascents from the prior and from t
 
 
 def cold_start(batches: BatchCache, parameters: Parameters, batch: int) -> Point:
-    """Take the better of two starts, client by client, after an annealed ascent.
-
-    Parameters
-    ----------
-    batches : BatchCache
-        Rows of the problem.
-    parameters : Parameters
-        Of all clients.
-    batch : int
-        Number of the batch, from 0.
-
-    Returns
-    -------
-    Point
-        Of the batch's clients.
-    """
+    """Take the better of two starts, client by client, after an annealed ascent."""
     problem, rows = batches.problem, batches.rows(batch)
     model, prior = problem.model, prior_of(problem, parameters, batch)
     known = problem.attribute_factors, rows, parameters.constants, prior
@@ -58,21 +43,7 @@ def along_the_rows(
     batch: int,
     assumed: Float[AnyArray, "candidates users slots"],
 ) -> Float[np.ndarray, "users rounds K"]:
-    """The leading direction of each client's rows with the likeliest of some lengths, in every round.
-
-    Parameters
-    ----------
-    batches : BatchCache
-    parameters : Parameters
-    batch : int
-    assumed : (candidates, users, slots)
-        Log prior of the answers.
-
-    Returns
-    -------
-    (users, rounds, K)
-        The same in every round.
-    """
+    """The leading direction of each client's rows with the likeliest of some lengths, in every round."""
     problem, rows = batches.problem, batches.rows(batch)
     model, prior, constants = problem.model, prior_of(problem, parameters, batch), parameters.constants
     n_rounds = problem.view.rounds.size
@@ -93,20 +64,7 @@ def along_the_rows(
 
 
 def start_lam(model: Model, p: Float[AnyArray, "users rounds K"]) -> Float[np.ndarray, "users L"]:
-    """The lam that belongs to factors before anything was tilted.
-
-    Parameters
-    ----------
-    model : Model
-        Says whether p is tied, and where runs start.
-    p : (users, rounds, K)
-        Factors of the clients.
-
-    Returns
-    -------
-    (users, L)
-        0 where p is tied and L = K; else p at the start of every run, L = runs x K.
-    """
+    """The lam that belongs to factors before anything was tilted."""
     if model.tied:
         return np.zeros((p.shape[0], p.shape[2]))
     return np.asarray(p)[:, np.flatnonzero(model.starts)].reshape(p.shape[0], -1)
@@ -131,24 +89,6 @@ def start_from_prior(
 ) -> Float[Array, "users rounds K"]:
     """The factor that (8) gives to a client whose answers are the prior's means.
 
-    Parameters
-    ----------
-    model : Model
-        What is fixed.
-    attribute_factors : (rounds, K, attributes)
-        As broadcast.
-    rows : Rows
-        Of one batch.
-    constants : Constants
-        Of the protocol.
-    prior : Prior
-        Of the batch's clients.
-
-    Returns
-    -------
-    (users, rounds, K)
-        Factors of the clients.
-
     References
     ----------
     Paper 000 (arXiv:2210.07775), Eq. (8).
@@ -167,18 +107,7 @@ def start_from_prior(
 
 @jax.jit
 def shift_of_one(rows: Rows) -> Float[Array, "users rounds K"]:
-    """The change of p that raises p . q by one on all slots but the padding, in ridged least squares.
-
-    Parameters
-    ----------
-    rows : Rows
-        Of one batch.
-
-    Returns
-    -------
-    (users, rounds, K)
-        In float64.
-    """
+    """The change of p that raises p . q by one on all slots but the padding, in ridged least squares."""
     square = gram(rows.factors, jnp.asarray(rows.valid, rows.factors.dtype)).swapaxes(0, 1)
     k = square.shape[-1]
     ridge = 1e-3 * jnp.trace(square, axis1=2, axis2=3)[..., None, None] / k + 1e-12
@@ -197,32 +126,7 @@ def line(
     direction: Float[AnyArray, "users K"],
     lengths: Float[AnyArray, " lengths"],
 ) -> Float[Array, "lengths users"]:
-    """Marginal log-likelihood of the uploads at p = length x direction, the same in all rounds.
-
-    Parameters
-    ----------
-    model : Model
-        What is fixed.
-    attribute_factors : (rounds, K, attributes)
-        As broadcast.
-    rows : Rows
-        Of one batch.
-    constants : Constants
-        Of the protocol and its noise.
-    prior : Prior
-        Of the batch's clients.
-    assumed : (candidates, users, slots)
-        ``log_prior`` of it, in nats.
-    direction : (users, K)
-        Of each client's factor.
-    lengths : (lengths,)
-        Multiples of it, in any order.
-
-    Returns
-    -------
-    (lengths, users)
-        In nats, relative to uploads that say nothing.
-    """
+    """Marginal log-likelihood of the uploads at p = length x direction, the same in all rounds."""
     n_rounds, n_users, k, _ = rows.items.shape
     lam = jnp.zeros((n_users, k if model.tied else model.n_runs * k))
 

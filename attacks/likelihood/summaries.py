@@ -26,31 +26,23 @@ DRAWN_COMPLETE = 0.1  # of the complete-data information in the covariance of th
 
 
 class Summary(NamedTuple):
-    """What is known at the end of an ascent.
+    """What is known at the end of an ascent."""
 
-    Attributes
-    ----------
-    answers : Answers
-        Posteriors averaged over the uncertainty of p.
-    evidence : (users,)
-        Log marginal likelihood against noise alone, by Laplace's method, in nats.
-    distance, coordinates, blank : scalar
-        Expected loss of f - y p (``attacks.likelihood.noise_laws``), number of coordinates and loss of f, for
-        the noise scale.
-    moments : Moments
-        For the prior.
-    lam_mean, lam_square : (L,), (L, L)
-        Sums over clients.
-    """
-
-    answers: Answers
+    answers: Answers  # posteriors averaged over the uncertainty of p
+    # log marginal likelihood against noise alone, by Laplace's method, in nats
     evidence: Float[AnyArray, " users"]
+    # expected loss of f - y p (``attacks.likelihood.noise_laws``), number of coordinates and loss of f, for
+    # the noise scale
     distance: Float[AnyArray, ""]
+    # expected loss of f - y p (``attacks.likelihood.noise_laws``), number of coordinates and loss of f, for
+    # the noise scale
     coordinates: Float[AnyArray, ""]
+    # expected loss of f - y p (``attacks.likelihood.noise_laws``), number of coordinates and loss of f, for
+    # the noise scale
     blank: Float[AnyArray, ""]
-    moments: Moments
-    lam_mean: Float[AnyArray, " L"]
-    lam_square: Float[AnyArray, "L L"]
+    moments: Moments  # for the prior
+    lam_mean: Float[AnyArray, " L"]  # sums over clients
+    lam_square: Float[AnyArray, "L L"]  # sums over clients
 
 
 class _Law(NamedTuple):
@@ -77,28 +69,7 @@ def summarise(
     samples: Int[AnyArray, ""],
     key: Array,
 ) -> Summary:
-    """Posteriors averaged over draws, and the evidence, at a point.
-
-    Parameters
-    ----------
-    model : Model
-    attribute_factors : (rounds, K, attributes)
-        Broadcast.
-    rows : Rows
-    constants : Constants
-    prior : Prior
-        Of the batch's clients.
-    point : Point
-    user_variance : (effects,)
-        Of the clients' random effects.
-    samples : int
-        Draws of p and of the client's own random effects; with none, the answers are 0.
-    key : jax key
-
-    Returns
-    -------
-    Summary
-    """
+    """Posteriors averaged over draws, and the evidence, at a point."""
     user_variance = jnp.asarray(user_variance)
     fixed, assumed = fixed_sums(model, attribute_factors, rows), log_prior(model, prior, rows)
     if model.tied:  # scores of each round by themselves: worth their time once, not in every step
@@ -149,7 +120,8 @@ def _effect_variance(
     model: Model, rows: Rows, assumed: Array, answers: Answers, user_variance: Array
 ) -> Float[Array, "users effects"]:
     """Uncertainty of the client's random effects. None where p is tied: they then move the ratings and with
-    them p, and draws of one without the other make the evidence jump while the prior is learned."""
+    them p, and draws of one without the other make the evidence jump while the prior is learned.
+    """
     if model.tied:
         return jnp.zeros((answers.items.shape[1], user_variance.shape[0]))
     before = feature_variance(model, jnp.exp(assumed) * rows.valid).sum(axis=-1)

@@ -25,22 +25,7 @@ LEAST_VARIANCE = 0.02  # of a row in the tilt's covariance, so that near-certain
 
 
 def gram(factors: AnyArray, share: Array, other: AnyArray | None = None) -> Float[Array, "rounds users K K"]:
-    """Sum share q q', or share q other', over the slots of every round.
-
-    Parameters
-    ----------
-    factors : (rounds, users, K, slots)
-        The q of each slot.
-    share : (users, slots)
-        Weight of each slot.
-    other : (users, K, slots), optional
-        What q is multiplied with; q itself where it is not given.
-
-    Returns
-    -------
-    (rounds, users, K, K)
-        In float64.
-    """
+    """Sum share q q', or share q other', over the slots of every round."""
 
     def one(q: Array) -> Array:
         weighted = q * share[:, None]
@@ -60,22 +45,7 @@ class FixedSums(NamedTuple):
 
 
 def fixed_sums(model: Model, attribute_factors: AnyArray, rows: Rows) -> FixedSums:
-    """Sum up once per ascent what does not depend on the answers.
-
-    Parameters
-    ----------
-    model : Model
-        Says whether the weight of an item depends on the answer.
-    attribute_factors : (rounds, K, attributes)
-        As broadcast.
-    rows : Rows
-        Of one batch.
-
-    Returns
-    -------
-    FixedSums
-        Its ``items`` is None where the weight of an item depends on the answer.
-    """
+    """Sum up once per ascent what does not depend on the answers."""
     attribute_factors = jnp.asarray(attribute_factors)
     attributes = jnp.einsum("tka,tla->tkl", attribute_factors, attribute_factors)
     if any(model.weighted):
@@ -93,28 +63,6 @@ def normal_equations(
 ) -> tuple[Float[Array, "users rounds K K"], Float[Array, "users rounds K"]]:
     """Q'CQ + lambda_1 U'U and Q'Cr + lambda_1 U'x of (8) at the posterior means, without lambda_2.
 
-    Parameters
-    ----------
-    model : Model
-        What is fixed.
-    attribute_factors : (rounds, K, attributes)
-        As broadcast.
-    rows : Rows
-        Of one batch.
-    constants : Constants
-        lambda_1 and alpha are used.
-    answers : Answers
-        Posteriors.
-    sums : FixedSums
-        See ``fixed_sums``.
-
-    Returns
-    -------
-    (users, rounds, K, K)
-        The matrix of the normal equations.
-    (users, rounds, K)
-        Their right-hand side.
-
     References
     ----------
     Paper 000 (arXiv:2210.07775), Eq. (8).
@@ -131,19 +79,11 @@ def normal_equations(
 
 
 class Link(NamedTuple):
-    """p^t = mean + basis (lam - lam_now).
-
-    Attributes
-    ----------
-    mean : (users, rounds, K)
-    basis : (users, rounds, K, L)
-    precision : (users, L, L)
-        Of lam a priori.
-    """
+    """p^t = mean + basis (lam - lam_now)."""
 
     mean: Float[Array, "users rounds K"]
     basis: Float[Array, "users rounds K L"]
-    precision: Float[Array, "users L L"]
+    precision: Float[Array, "users L L"]  # of lam a priori
 
 
 def link(
@@ -157,30 +97,6 @@ def link(
     sums: FixedSums,
 ) -> Link:
     """What the update rule says about p^t given soft answers: (8), or the steps (9), (10).
-
-    Parameters
-    ----------
-    model : Model
-        Says which of the two it is.
-    attribute_factors : (rounds, K, attributes)
-        As broadcast.
-    rows : Rows
-        Of one batch.
-    constants : Constants
-        Of the protocol.
-    prior : Prior
-        Of the batch's clients.
-    p : (users, rounds, K)
-        Factors of the clients so far.
-    answers : Answers
-        Posteriors at ``p``.
-    sums : FixedSums
-        See ``fixed_sums``.
-
-    Returns
-    -------
-    Link
-        One row per client.
 
     References
     ----------

@@ -12,42 +12,17 @@ from victims.transcript.view import View
 
 
 class Size(NamedTuple):
-    """Scales of the uploads, in stars squared, and who cannot be read.
+    """Scales of the uploads, in stars squared, and who cannot be read."""
 
-    Attributes
-    ----------
-    off_share : float
-        Root of the rows' energy off their leading direction, over all of it.
-    scale : float
-        Of noise of the manifest's law that would be this part.
-    length : float
-        Root mean square of the coordinates.
-    deviation : float
-        Standard deviation of this part, in the numbers as uploaded.
-    unusable : dict of int to str
-        Clients that no attack can read, and why.
-    """
-
-    off_share: float
-    scale: float
-    length: float
-    deviation: float
-    unusable: dict[int, str]
+    off_share: float  # root of the rows' energy off their leading direction, over all of it
+    scale: float  # of noise of the manifest's law that would be this part
+    length: float  # root mean square of the coordinates
+    deviation: float  # standard deviation of this part, in the numbers as uploaded
+    unusable: dict[int, str]  # clients that no attack can read, and why
 
 
 def size_up(view: View) -> Size:
-    """Estimate the scale of the noise and of the rows from the second moments of each client's rows.
-
-    Parameters
-    ----------
-    view : View
-        With uploads in the clear.
-
-    Returns
-    -------
-    Size
-        Scales in stars squared, and clients that cannot be read.
-    """
+    """Estimate the scale of the noise and of the rows from the second moments of each client's rows."""
     moments = _second_moments(view)
     n_numbers = max(view.messages.n_rows * view.manifest.factors, 1)
     off, energy, freedom = moments.off, moments.energy, moments.freedom
@@ -65,7 +40,8 @@ def size_up(view: View) -> Size:
 
 class _SecondMoments(NamedTuple):
     """Sums over clients: energy of the rows off their leading direction and in all, coordinates that the
-    noise off it has; and clients whose rows cannot be squared."""
+    noise off it has; and clients whose rows cannot be squared.
+    """
 
     off: float
     energy: float

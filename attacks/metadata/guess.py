@@ -83,20 +83,7 @@ class GuessUniform:
     name: str = "guess-uniform"
 
     def attack(self, view: View, key: int, progress: Progress = silent) -> Reconstruction:
-        """Draw every answer.
-
-        Parameters
-        ----------
-        view : View
-        key : int
-            Seed of the draws.
-        progress : callable
-            Unused.
-
-        Returns
-        -------
-        Reconstruction
-        """
+        """Draw every answer."""
 
         def answer(manifest: Manifest, uploads: Uploads, rng: np.random.Generator) -> np.ndarray:
             levels = list(manifest.rating_levels)
@@ -130,20 +117,7 @@ class GuessMajority:
     name: str = "guess-majority"
 
     def attack(self, view: View, key: int, progress: Progress = silent) -> Reconstruction:
-        """Answer the same for every row.
-
-        Parameters
-        ----------
-        view : View
-        key : int
-            Unused: the attack draws nothing at random.
-        progress : callable
-            Unused.
-
-        Returns
-        -------
-        Reconstruction
-        """
+        """Answer the same for every row."""
 
         def answer(manifest: Manifest, uploads: Uploads, rng: np.random.Generator) -> np.ndarray:
             if manifest.weighting == "include-unrated":
@@ -172,20 +146,7 @@ class GuessPopularity:
     name: str = "guess-popularity"
 
     def attack(self, view: View, key: int, progress: Progress = silent) -> Reconstruction:
-        """Rank items by the norm of their broadcast factor.
-
-        Parameters
-        ----------
-        view : View
-        key : int
-            Unused: the attack draws nothing at random.
-        progress : callable
-            Unused.
-
-        Returns
-        -------
-        Reconstruction
-        """
+        """Rank items by the norm of their broadcast factor."""
 
         def answer(manifest: Manifest, uploads: Uploads, rng: np.random.Generator) -> np.ndarray:
             if manifest.weighting == "observed-only":

@@ -35,20 +35,7 @@ class HelperLists:
     name: str = "helper-lists"
 
     def attack(self, view: View, key: int, progress: Progress = silent) -> Reconstruction:
-        """Read the lists.
-
-        Parameters
-        ----------
-        view : View
-        key : int
-            Unused: the attack draws nothing at random.
-        progress : callable
-
-        Returns
-        -------
-        Reconstruction
-            Scored on the rated set alone.
-        """
+        """Read the lists."""
         options = {**asdict(self), "seed": key}
         if obstacle := self.obstacle(view):
             return all_abstain(self.name, view.users, obstacle, options, scope=Scope.RATED_SET)

@@ -14,18 +14,6 @@ WIDE = 0.25  # standard deviation, as a share of the grid
 def log_shares(levels: Float[np.ndarray, " levels"], middle: float = MIDDLE) -> Float[np.ndarray, " levels"]:
     """Log frequencies of a normal law on the rating grid.
 
-    Parameters
-    ----------
-    levels : (n_levels,)
-        In stars.
-    middle : float
-        Middle of the law, 0 to 1 of the grid.
-
-    Returns
-    -------
-    (n_levels,)
-        In nats; the exponentials sum to 1.
-
     Examples
     --------
     >>> np.exp(log_shares(np.arange(1.0, 6.0))).round(2)

@@ -23,20 +23,7 @@ class Traffic:
     name: str = "traffic"
 
     def attack(self, view: View, key: int, progress: Progress = silent) -> Reconstruction:
-        """Count.
-
-        Parameters
-        ----------
-        view : View
-        key : int
-            Unused: the attack draws nothing at random.
-        progress : callable
-
-        Returns
-        -------
-        Reconstruction
-            Diagnostics: ``list_length``, the median over rounds.
-        """
+        """Count."""
         options = {**asdict(self), "seed": key}
         if obstacle := self.obstacle(view):
             return all_abstain(self.name, view.users, obstacle, options, scope=Scope.LIST_LENGTHS)

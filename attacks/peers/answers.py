@@ -20,52 +20,19 @@ NOT_READ = "its rows do not put its ratings on the grid clearly better than chan
 
 
 def scope_of(answers: str) -> Scope:
-    """What the answers of an attack of this room are about, by its option of that name.
-
-    Parameters
-    ----------
-    answers : str
-        ``lists``, or something with ratings.
-
-    Returns
-    -------
-    Scope
-    """
+    """What the answers of an attack of this room are about, by its option of that name."""
     return Scope.RATED_SET if answers == "lists" else Scope.RATINGS_AND_ATTRIBUTES
 
 
 def told_users(view: View) -> Int[np.ndarray, " users"]:
-    """Senders that are told, of rows about either table of item factors.
-
-    Parameters
-    ----------
-    view : View
-        With copies.
-
-    Returns
-    -------
-    (users,) int
-        Ascending.
-    """
+    """Senders that are told, of rows about either table of item factors."""
     assert view.copies is not None
     told = np.unique(view.copies.sender[view.copies.sender != UNTOLD])
     return told if view.implicit is None else np.union1d(told, told_users(view.implicit)).astype(told.dtype)
 
 
 def of_told(view: View, claims: Claims, scope: Scope) -> Reconstruction:
-    """Answers about senders whom the receiver sees.
-
-    Parameters
-    ----------
-    view : View
-    claims : Claims
-        Senders by their places among ``told_users``.
-    scope : Scope
-
-    Returns
-    -------
-    Reconstruction
-    """
+    """Answers about senders whom the receiver sees."""
     users = np.union1d(view.users, told_users(view))
     at = told_users(view)[claims.sender]
     read = np.unique(at[np.isfinite(claims.value) | (scope == Scope.RATED_SET)])
@@ -79,22 +46,7 @@ def of_told(view: View, claims: Claims, scope: Scope) -> Reconstruction:
 def of_untold(
     view: View, rounds: Sequence[Arrived], found: Sorted, claims: Claims, answers: str
 ) -> Reconstruction:
-    """Answers about senders whom the receiver does not see.
-
-    Parameters
-    ----------
-    view : View
-    rounds : sequence of Arrived
-    found : Sorted
-    claims : Claims
-    answers : str
-        As of ``attacks.peers.attack.Peers``.
-
-    Returns
-    -------
-    Reconstruction
-        About clients where they are named, else about pseudonyms.
-    """
+    """Answers about senders whom the receiver does not see."""
     base = rounds[found.base]
     name = names_of(view, base, found.label[found.base], found.pull[found.base], claims.scale)
     assert view.copies is not None

@@ -67,20 +67,7 @@ class Peers:
         return ANSWERS[self.answers]
 
     def attack(self, view: View, key: int, progress: Progress = silent) -> Reconstruction:
-        """Read the neighbours of the adversary.
-
-        Parameters
-        ----------
-        view : View
-        key : int
-            Seeds the pairings that answers from near factors are held against.
-        progress : callable
-
-        Returns
-        -------
-        Reconstruction
-            Diagnostics: ``misfit`` of ratings from equal factors, NaN where there are none.
-        """
+        """Read the neighbours of the adversary."""
         options = {**asdict(self), "seed": key}
         scope = scope_of(self.answers)
         if obstacle := self.obstacle(view):
@@ -105,33 +92,12 @@ class Peers:
 
 
 def no_copies(view: View) -> str:
-    """Say why a view has no rows that arrived at clients.
-
-    Parameters
-    ----------
-    view : View
-        Without copies.
-
-    Returns
-    -------
-    str
-    """
+    """Say why a view has no rows that arrived at clients."""
     return SEALED if view.members else NO_PEER
 
 
 def no_rows(view: View) -> str:
-    """Say why nothing can be read of what neighbours send, or nothing.
-
-    Parameters
-    ----------
-    view : View
-        With copies.
-
-    Returns
-    -------
-    str
-        Empty where something can.
-    """
+    """Say why nothing can be read of what neighbours send, or nothing."""
     assert view.copies is not None
     if view.copies.round.size == 0:
         return "the adversary receives nothing from others"

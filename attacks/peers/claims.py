@@ -23,45 +23,24 @@ EXACT = 1e-3  # of a step between levels, by which a rating is off the grid that
 
 
 class Claims(NamedTuple):
-    """What is said, flat.
+    """What is said, flat."""
 
-    Attributes
-    ----------
-    sender, item : (claims,) int
-        Places of senders; items.
-    value, probability : (claims,)
-        Ratings in stars, not rounded, NaN where a row is linked and not read; and how sure.
-    misfit, scale : (senders,)
-        Of ratings from equal factors, and what multiplies the rows; NaN where there are none.
-    """
-
-    sender: Int[np.ndarray, " claims"]
-    item: Int[np.ndarray, " claims"]
+    sender: Int[np.ndarray, " claims"]  # places of senders; items
+    item: Int[np.ndarray, " claims"]  # places of senders; items
+    # ratings in stars, not rounded, NaN where a row is linked and not read; and how sure
     value: Float[np.ndarray, " claims"]
+    # ratings in stars, not rounded, NaN where a row is linked and not read; and how sure
     probability: Float[np.ndarray, " claims"]
+    # of ratings from equal factors, and what multiplies the rows; NaN where there are none
     misfit: Float[np.ndarray, " senders"]
+    # of ratings from equal factors, and what multiplies the rows; NaN where there are none
     scale: Float[np.ndarray, " senders"]
 
 
 def read_all(
     manifest: Manifest, rounds: Sequence[Arrived], found: Sorted, max_misfit: float, key: int
 ) -> Claims:
-    """Read all senders.
-
-    Parameters
-    ----------
-    manifest : Manifest
-    rounds : sequence of Arrived
-    found : Sorted
-    max_misfit : float
-        Largest misfit at which a sender is answered.
-    key : int
-        Seeds the pairings that answers from near factors are held against.
-
-    Returns
-    -------
-    Claims
-    """
+    """Read all senders."""
     misfit, scale = np.full(found.n, np.nan), np.full(found.n, np.nan)
     chosen = np.full(found.n, -1)
     uneven = bool(np.isnan(ratings_of_steps(manifest, np.ones(1)))[0])

@@ -66,20 +66,7 @@ class Cofactors:
         return ANSWERS[self.answers]
 
     def attack(self, view: View, key: int, progress: Progress = silent) -> Reconstruction:
-        """Read those who trust the adversary.
-
-        Parameters
-        ----------
-        view : View
-        key : int
-            Unused: the attack draws nothing at random.
-        progress : callable
-
-        Returns
-        -------
-        Reconstruction
-            Diagnostics: ``misfit`` of the ratings, NaN where there are none.
-        """
+        """Read those who trust the adversary."""
         options = {**asdict(self), "seed": key}
         scope = scope_of(self.answers)
         if obstacle := self.obstacle(view):

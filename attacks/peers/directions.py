@@ -29,18 +29,6 @@ def linked_by_direction(
 ) -> Int[np.ndarray, " rows"]:
     """Sort the rows of one round by sender.
 
-    Parameters
-    ----------
-    rows : (rows, K)
-    index : (rows,) int
-        Items.
-
-    Returns
-    -------
-    (rows,) int
-        Labels 0, 1, ...; -1 where a row is linked to no other, and for all where no two rows are about one
-        item, so that nothing tells how near strangers are.
-
     Examples
     --------
     >>> rng = np.random.default_rng(0)
@@ -63,20 +51,7 @@ def linked_by_direction(
 
 
 def near_enough(unit: Float[np.ndarray, "rows K"], index: Int[np.ndarray, " rows"]) -> float:
-    """Estimate the sine of the angle within which hardly a pair of strangers lies.
-
-    Parameters
-    ----------
-    unit : (rows, K)
-        Of length 1.
-    index : (rows,) int
-        Items.
-
-    Returns
-    -------
-    float
-        0 where no strangers are known.
-    """
+    """Estimate the sine of the angle within which hardly a pair of strangers lies."""
     order = np.argsort(index, kind="stable")
     nearest, n_strangers = 1.0, 0
     for here in np.split(order, np.flatnonzero(np.diff(index[order])) + 1):

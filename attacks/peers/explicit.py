@@ -21,24 +21,12 @@ from attacks.peers.sigmoid_grid import ratings_behind
 
 
 class Explicit(NamedTuple):
-    """What is read of one sender in one round.
+    """What is read of one sender in one round."""
 
-    Attributes
-    ----------
-    value : (rows,)
-        R in 0..1, not rounded; NaN where not told.
-    misfit : float
-        1 is chance; NaN where nothing is told.
-    direction : (K,)
-        Of the sender's factor, of the right sign; 0 where nothing is told.
-    pull : float
-        mu; NaN where the rows do not tell it.
-    """
-
-    value: Float[np.ndarray, " rows"]
-    misfit: float
-    direction: Float[np.ndarray, " K"]
-    pull: float
+    value: Float[np.ndarray, " rows"]  # R in 0..1, not rounded; NaN where not told
+    misfit: float  # 1 is chance; NaN where nothing is told
+    direction: Float[np.ndarray, " K"]  # of the sender's factor, of the right sign; 0 where nothing is told
+    pull: float  # mu; NaN where the rows do not tell it
 
 
 def pull_of(
@@ -47,19 +35,7 @@ def pull_of(
     index: Int[np.ndarray, " rows"],
     precision: float,
 ) -> float:
-    """Multiple of its factor that each of a sender's rows holds; NaN where no two planes meet.
-
-    Parameters
-    ----------
-    rows, factors : (rows, K)
-    index : (rows,) int
-    precision : float
-        Relative size of the rows' last digit.
-
-    Returns
-    -------
-    float
-    """
+    """Multiple of its factor that each of a sender's rows holds; NaN where no two planes meet."""
     met = meeting_planes(rows, factors, index, precision)
     return float(met.pull(np.zeros(met.first.size, int), 1)[0])
 
@@ -74,25 +50,7 @@ def read_explicit(
     pull: float = np.nan,
     toward: Float[np.ndarray, " K"] | None = None,
 ) -> Explicit:
-    """Read one sender's explicit rows of a round.
-
-    Parameters
-    ----------
-    rows, factors : (rows, K)
-    index : (rows,) int
-    levels : (levels,)
-        Of R, in 0..1.
-    max_misfit : float
-    precision : float
-    pull : float
-        mu, where it is public; NaN takes what the rows tell, and 0 where they tell nothing.
-    toward : (K,), optional
-        What the sender's factor has a positive product with, where that is known.
-
-    Returns
-    -------
-    Explicit
-    """
+    """Read one sender's explicit rows of a round."""
     told = pull if np.isfinite(pull) else pull_of(rows, factors, index, precision)
     clean = rows - (told if np.isfinite(told) else 0.0) * factors
     unread = Explicit(np.full(len(rows), np.nan), np.nan, np.zeros(rows.shape[1]), told)
@@ -127,16 +85,6 @@ def _turned(
 def mappings(levels: Float[np.ndarray, " levels"]) -> list[Float[np.ndarray, " levels"]]:
     """List the maps of stars to 0..1 that programs use: by the largest level, and from lowest to largest.
 
-    Parameters
-    ----------
-    levels : (levels,)
-        Ratings that exist, ascending, in stars.
-
-    Returns
-    -------
-    list of (levels,)
-        One map where there is one level.
-
     Examples
     --------
     >>> [one.tolist() for one in mappings(np.array([1.0, 2.0, 4.0, 5.0]))]
@@ -154,20 +102,6 @@ def starred(
     levels: Float[np.ndarray, " levels"],
 ) -> Float[np.ndarray, " rows"]:
     """Turn ratings in 0..1 to stars, on a straight line between and beyond the levels; NaN stays NaN.
-
-    Parameters
-    ----------
-    value : (rows,)
-        In 0..1.
-    mapped : (levels,)
-        The levels in 0..1, one of ``mappings``.
-    levels : (levels,)
-        The same in stars.
-
-    Returns
-    -------
-    (rows,)
-        In stars.
 
     Examples
     --------

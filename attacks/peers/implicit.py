@@ -33,37 +33,17 @@ REPEATED = 0.5  # share of its rounds by which one half's items must come again 
 
 
 class Halves(NamedTuple):
-    """A sender's implicit rows in two halves.
+    """A sender's implicit rows in two halves."""
 
-    Attributes
-    ----------
-    side : (rows,)
-        1 where a row lies along ``direction``, -1 where against it, 0 where neither is clear.
-    direction : (rounds, K)
-        Of u in each round, each with the sign of the one before; 0 where there is none.
-    size : (rows,)
-        Length of each row along it; 0 where there is none.
-    """
-
+    # 1 where a row lies along ``direction``, -1 where against it, 0 where neither is clear
     side: Float[np.ndarray, " rows"]
+    # of u in each round, each with the sign of the one before; 0 where there is none
     direction: Float[np.ndarray, "rounds K"]
-    size: Float[np.ndarray, " rows"]
+    size: Float[np.ndarray, " rows"]  # length of each row along it; 0 where there is none
 
 
 def halves(rows: Float[np.ndarray, "rows K"], round_: Int[np.ndarray, " rows"]) -> Halves:
-    """Split one sender's implicit rows.
-
-    Parameters
-    ----------
-    rows : (rows, K)
-        Freed of multiples of their item factors.
-    round_ : (rows,) int
-        0, 1, ...
-
-    Returns
-    -------
-    Halves
-    """
+    """Split one sender's implicit rows."""
     n = int(round_.max(initial=-1)) + 1
     side, size, directions = np.zeros(len(rows)), np.zeros(len(rows)), np.zeros((n, rows.shape[1]))
     for number in range(n):
@@ -83,19 +63,11 @@ def halves(rows: Float[np.ndarray, "rows K"], round_: Int[np.ndarray, " rows"]) 
 
 
 class Sampled(NamedTuple):
-    """One sender's implicit rows of some rounds, and what they tell by themselves.
-
-    Attributes
-    ----------
-    item : (rows,) int
-    split : Halves
-    told : int
-        Which side is the positives, 1 or -1, as repetition or length tells it; else 0.
-    """
+    """One sender's implicit rows of some rounds, and what they tell by themselves."""
 
     item: Int[np.ndarray, " rows"]
     split: Halves
-    told: int
+    told: int  # which side is the positives, 1 or -1, as repetition or length tells it; else 0
 
     @property
     def toward(self) -> Float[np.ndarray, " K"] | None:
@@ -106,23 +78,11 @@ class Sampled(NamedTuple):
         return -self.told * self.split.direction[known[0]]
 
     def side(self, factor: Float[np.ndarray, " K"]) -> int:
-        """Which side is the positives, told by an explicit factor where the rows do not tell it.
-
-        Parameters
-        ----------
-        factor : (K,)
-            The sender's, of the right sign; 0 where it is not known.
-        """
+        """Which side is the positives, told by an explicit factor where the rows do not tell it."""
         return self.told or -int(np.sign(np.sum(self.split.direction @ factor)))
 
     def positives(self, factor: Float[np.ndarray, " K"]) -> Int[np.ndarray, " items"]:
-        """Items of the positives.
-
-        Parameters
-        ----------
-        factor : (K,)
-            As of ``side``.
-        """
+        """Items of the positives."""
         return np.unique(self.item[self.side(factor) * self.split.side > 0])
 
 
@@ -133,21 +93,6 @@ def sampled_of(
     weight: float,
 ) -> Sampled:
     """Split one sender's implicit rows, and ask them which half is the positives.
-
-    Parameters
-    ----------
-    rows : (rows, K)
-        Freed of multiples of their item factors.
-    index : (rows,) int
-        Items.
-    round_ : (rows,) int
-        0, 1, ...
-    weight : float
-        W, where it is public; else NaN.
-
-    Returns
-    -------
-    Sampled
 
     Examples
     --------

@@ -26,18 +26,6 @@ def cosine(
 ) -> Float[np.ndarray, " senders"]:
     """W of Eq. (5); NaN where nothing is shared.
 
-    Parameters
-    ----------
-    together, size : (senders,) int
-        Items of a sender that the receiver rated, too, and all of them.
-    own : int
-        Items that the receiver rated.
-
-    Returns
-    -------
-    (senders,)
-        In 0..1, or NaN.
-
     Examples
     --------
     >>> cosine(np.array([2, 0]), np.array([8, 5]), 2)
@@ -50,19 +38,7 @@ def cosine(
 def candidates(
     told: Float[np.ndarray, "senders ways"], weights: Float[np.ndarray, "neighbours ways"]
 ) -> Bool[np.ndarray, "senders neighbours"]:
-    """Neighbours of whom everything is true that a sender's rows tell.
-
-    Parameters
-    ----------
-    told : (senders, ways)
-        A number for each way, NaN where it tells nothing.
-    weights : (neighbours, ways)
-        What it would be of each neighbour.
-
-    Returns
-    -------
-    (senders, neighbours) bool
-    """
+    """Neighbours of whom everything is true that a sender's rows tell."""
     known = np.isfinite(told)
     away = np.abs(np.where(known, told, 0)[:, None, :] - weights)
     agrees = (away <= SAME * np.abs(weights)) | ~known[:, None, :]
@@ -73,14 +49,6 @@ def named(possible: Bool[np.ndarray, "senders neighbours"]) -> Int[np.ndarray, "
     """The neighbour of each sender, where it is the only one; -1 elsewhere.
 
     A neighbour sends under one name: two senders that could only be the same one are not named.
-
-    Parameters
-    ----------
-    possible : (senders, neighbours) bool
-
-    Returns
-    -------
-    (senders,) int
 
     Examples
     --------

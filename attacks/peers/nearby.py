@@ -38,18 +38,11 @@ ACCIDENT = 1e-3  # probability that random numbers are put as near
 
 
 class Nearby(NamedTuple):
-    """Ratings of one sender.
+    """Ratings of one sender."""
 
-    Attributes
-    ----------
-    value : (rows,)
-        The most likely levels, in stars; NaN where the sender is not answered.
-    probability : (rows,)
-        Of each, given A and B.
-    """
-
+    # the most likely levels, in stars; NaN where the sender is not answered
     value: Float[np.ndarray, " rows"]
-    probability: Float[np.ndarray, " rows"]
+    probability: Float[np.ndarray, " rows"]  # of each, given A and B
 
 
 def read_nearby(
@@ -59,23 +52,7 @@ def read_nearby(
     rng: np.random.Generator,
     product: float | None = None,
 ) -> Nearby:
-    """Read one sender.
-
-    Parameters
-    ----------
-    scalar, along : (rows,)
-        Rows, and the receiver's factors of their items, along the sender's direction.
-    levels : (levels,)
-        In stars, ascending.
-    rng : Generator
-        Of the pairings.
-    product : float, optional
-        A B, where it is known.
-
-    Returns
-    -------
-    Nearby
-    """
+    """Read one sender."""
     unanswered = Nearby(np.full(scalar.size, np.nan), np.full(scalar.size, np.nan))
     if scalar.size < FEWEST or levels.size < 2 or not (scalar.any() and along.any()):
         return unanswered

@@ -41,35 +41,15 @@ ROUGH = 1e-6  # sine squared of pairs that are looked at to the last digit: prod
 
 
 class Meeting(NamedTuple):
-    """Pairs of rows whose planes meet.
+    """Pairs of rows whose planes meet."""
 
-    Attributes
-    ----------
-    first, second : (pairs,) int
-        Rows, the first below the second.
-    lower, higher : (pairs,)
-        b of the two rows.
-    """
-
-    first: Int[np.ndarray, " pairs"]
-    second: Int[np.ndarray, " pairs"]
-    lower: Float[np.ndarray, " pairs"]
-    higher: Float[np.ndarray, " pairs"]
+    first: Int[np.ndarray, " pairs"]  # rows, the first below the second
+    second: Int[np.ndarray, " pairs"]  # rows, the first below the second
+    lower: Float[np.ndarray, " pairs"]  # b of the two rows
+    higher: Float[np.ndarray, " pairs"]  # b of the two rows
 
     def pull(self, part: Int[np.ndarray, " pairs"], n: int) -> Float[np.ndarray, " parts"]:
-        """W alpha of each of some parts of the pairs, the median; NaN where a part has no pair.
-
-        Parameters
-        ----------
-        part : (pairs,) int
-            0, 1, ...
-        n : int
-            Number of parts.
-
-        Returns
-        -------
-        (n,)
-        """
+        """W alpha of each of some parts of the pairs, the median; NaN where a part has no pair."""
         found, spread = [], []
         for value in (self.lower, self.higher):
             middle = _median_by(part, value, n)
@@ -79,17 +59,11 @@ class Meeting(NamedTuple):
 
 
 class Senders(NamedTuple):
-    """Rows sorted by sender.
+    """Rows sorted by sender."""
 
-    Attributes
-    ----------
-    label : (rows,) int
-        0, 1, ... in the order of each sender's first row; -1 where a row is linked to no other.
-    pull : (rows,)
-        Multiple of its factor that a row holds, W alpha; NaN where it is linked to no other.
-    """
-
+    # 0, 1, ... in the order of each sender's first row; -1 where a row is linked to no other
     label: Int[np.ndarray, " rows"]
+    # multiple of its factor that a row holds, W alpha; NaN where it is linked to no other
     pull: Float[np.ndarray, " rows"]
 
 
@@ -100,22 +74,6 @@ def linked_by_planes(
     precision: float,
 ) -> Senders:
     """Sort the rows of one round by sender.
-
-    Parameters
-    ----------
-    rows : (rows, K)
-        As received.
-    factors : (rows, K)
-        The item factor that each row was computed at.
-    index : (rows,) int
-        Items: nobody sends two rows about one.
-    precision : float
-        Relative size of the last digit of ``rows``.
-
-    Returns
-    -------
-    Senders
-        Rows that would give a sender an item twice are linked to nothing.
 
     Examples
     --------
@@ -143,19 +101,7 @@ def meeting_planes(
     index: Int[np.ndarray, " rows"],
     precision: float,
 ) -> Meeting:
-    """Find the pairs of rows, about different items, whose planes share a line.
-
-    Parameters
-    ----------
-    rows, factors : (rows, K)
-    index : (rows,) int
-    precision : float
-
-    Returns
-    -------
-    Meeting
-        None where K is below ``LEAST_FACTORS``.
-    """
+    """Find the pairs of rows, about different items, whose planes share a line."""
     nothing = np.zeros(0, int)
     if rows.shape[1] < LEAST_FACTORS:
         return Meeting(nothing, nothing, np.zeros(0), np.zeros(0))
@@ -181,14 +127,6 @@ def meeting_planes(
 
 def numbered(label: Int[np.ndarray, " rows"]) -> Int[np.ndarray, " rows"]:
     """Renumber labels 0, 1, ... in the order in which they first occur; negative ones become -1.
-
-    Parameters
-    ----------
-    label : (rows,) int
-
-    Returns
-    -------
-    (rows,) int
 
     Examples
     --------

@@ -18,20 +18,12 @@ from victims.transcript.manifest import Manifest
 
 
 class Read(NamedTuple):
-    """What is read of the rows of one round.
+    """What is read of the rows of one round."""
 
-    Attributes
-    ----------
-    value : (rows,)
-        Ratings in stars, not rounded; NaN where not told.
-    misfit : (senders,)
-        Distance of a sender's ratings from the grid, 1 is chance; NaN where there is no answer.
-    scale : (senders,)
-        What multiplies a sender's rows, as they tell it; NaN where they do not.
-    """
-
-    value: Float[np.ndarray, " rows"]
+    value: Float[np.ndarray, " rows"]  # ratings in stars, not rounded; NaN where not told
+    # distance of a sender's ratings from the grid, 1 is chance; NaN where there is no answer
     misfit: Float[np.ndarray, " senders"]
+    # what multiplies a sender's rows, as they tell it; NaN where they do not
     scale: Float[np.ndarray, " senders"]
 
 
@@ -43,27 +35,7 @@ def read_senders(
     max_misfit: float,
     precision: float,
 ) -> Read:
-    """Read the senders of one round.
-
-    Parameters
-    ----------
-    label : (rows,) int
-        Sender of each row, 0, 1, ...; -1 is nobody's.
-    rows : (rows, K)
-        W e u, of either sign, each with the u of its moment.
-    factors : (rows, K)
-        The item factor of each row.
-    manifest : Manifest
-        Names the rating grid.
-    max_misfit : float
-        Largest misfit at which a sender is answered.
-    precision : float
-        Relative size of the last digit of ``rows``.
-
-    Returns
-    -------
-    Read
-    """
+    """Read the senders of one round."""
     n = int(label.max(initial=-1)) + 1
     value, misfit, scale = np.full(label.size, np.nan), np.full(n, np.nan), np.full(n, np.nan)
     kept = np.flatnonzero(label >= 0)

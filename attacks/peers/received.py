@@ -20,51 +20,22 @@ PARALLEL = 1e-9  # sine below which two rows about one item are copies of one me
 
 
 class Arrived(NamedTuple):
-    """Messages of one round about items.
-
-    Attributes
-    ----------
-    round : int
-    at : (copies,) int
-        Row of ``View.copies`` of each copy.
-    message : (copies,) int
-        Message of each copy.
-    sender : (messages,) int
-        ``UNTOLD`` where receivers do not see who sends.
-    item : (messages,) int
-    rows : (messages, K)
-        As its sender had it, where weights are told; else its first copy as it arrived.
-    length : (messages, members)
-        Length of each member's copy, 0 where it has none.
-    factors : (messages, K)
-        Of the items, as the first member holds them.
-    precision : float
-        Relative size of the rows' last digit.
-    """
+    """Messages of one round about items."""
 
     round: int
-    at: Int[np.ndarray, " copies"]
-    message: Int[np.ndarray, " copies"]
-    sender: Int[np.ndarray, " messages"]
+    at: Int[np.ndarray, " copies"]  # row of ``View.copies`` of each copy
+    message: Int[np.ndarray, " copies"]  # message of each copy
+    sender: Int[np.ndarray, " messages"]  # ``UNTOLD`` where receivers do not see who sends
     item: Int[np.ndarray, " messages"]
+    # as its sender had it, where weights are told; else its first copy as it arrived
     rows: Float[np.ndarray, "messages K"]
-    length: Float[np.ndarray, "messages members"]
-    factors: Float[np.ndarray, "messages K"]
-    precision: float
+    length: Float[np.ndarray, "messages members"]  # length of each member's copy, 0 where it has none
+    factors: Float[np.ndarray, "messages K"]  # of the items, as the first member holds them
+    precision: float  # relative size of the rows' last digit
 
 
 def arrived(view: View) -> list[Arrived]:
-    """Messages by round; rounds in which nothing arrived are left out.
-
-    Parameters
-    ----------
-    view : View
-        With copies and factors.
-
-    Returns
-    -------
-    list of Arrived
-    """
+    """Messages by round; rounds in which nothing arrived are left out."""
     copies = view.copies
     assert copies is not None
     out = []

@@ -30,19 +30,6 @@ def dealt_out(
 ) -> Int[np.ndarray, " rows"]:
     """Give each row to a sender of the round before.
 
-    Parameters
-    ----------
-    rows : (rows, K)
-    index : (rows,) int
-        Items.
-    before, before_index, before_label
-        The same of the round before, and the sender of each row there; -1 is nobody.
-
-    Returns
-    -------
-    (rows,) int
-        Labels of ``before_label``; -1 where nobody is left who had the item.
-
     Examples
     --------
     >>> u = np.array([[1.0, 0.2], [0.1, 1.0]])

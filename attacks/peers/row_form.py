@@ -21,31 +21,14 @@ SMALLEST = 1e-150  # of a step
 
 
 class Form(NamedTuple):
-    """Multiples in a row.
+    """Multiples in a row."""
 
-    Attributes
-    ----------
-    error : float
-        Of (r - prediction) u; NaN where it is not public.
-    pull : float
-        Of v; NaN where it is not public.
-    """
-
-    error: float
-    pull: float
+    error: float  # of (r - prediction) u; NaN where it is not public
+    pull: float  # of v; NaN where it is not public
 
 
 def form_of(manifest: Manifest) -> Form:
-    """Look up what is declared of rows.
-
-    Parameters
-    ----------
-    manifest : Manifest
-
-    Returns
-    -------
-    Form
-    """
+    """Look up what is declared of rows."""
     if not manifest.scale_known:
         return Form(np.nan, np.nan)
     whole = 1.0 if manifest.rule.upload == "weights" else 0.0
@@ -55,20 +38,7 @@ def form_of(manifest: Manifest) -> Form:
 def ratings_of_steps(
     manifest: Manifest, n_rows: Float[np.ndarray, " senders"]
 ) -> Float[np.ndarray, " senders"]:
-    """Numbers that senders divide their errors by.
-
-    Parameters
-    ----------
-    manifest : Manifest
-    n_rows : (senders,)
-        Rows of each sender in a round.
-
-    Returns
-    -------
-    (senders,)
-        1 where errors are summed, or nothing is declared; NaN where steps of one sender have different
-        numbers of ratings, for a last minibatch has what is left.
-    """
+    """Numbers that senders divide their errors by."""
     rule = manifest.rule
     if rule.reduction != "mean" or rule.batch_size == 1:
         return np.ones(n_rows.size)
@@ -78,20 +48,7 @@ def ratings_of_steps(
 def times_of_gradients(
     manifest: Manifest, n_rows: Float[np.ndarray, " senders"]
 ) -> Float[np.ndarray, " senders"]:
-    """Numbers by which senders' rows, without multiples of v, are turned into gradients of single ratings.
-
-    Parameters
-    ----------
-    manifest : Manifest
-    n_rows : (senders,)
-        Rows of each sender in a round.
-
-    Returns
-    -------
-    (senders,)
-        1 where nothing is declared; NaN where no number does it: means of minibatches, and rows to which
-        several steps add up, each at another factor.
-    """
+    """Numbers by which senders' rows, without multiples of v, are turned into gradients of single ratings."""
     rule, error = manifest.rule, form_of(manifest).error
     if rule.upload in ("delta", "weights") and (rule.local_steps or 1) > 1:
         return np.full(n_rows.size, np.nan)
@@ -105,15 +62,6 @@ def last_digit(
 
     A change, and what a copy holds beside the factor that it started from, are differences of numbers as
     large as the factors, and have the digits of those.
-
-    Parameters
-    ----------
-    manifest : Manifest
-    rows, factors : (rows, K)
-
-    Returns
-    -------
-    float
     """
     if manifest.rule.upload not in ("delta", "weights") or not rows.any():
         return PRECISION

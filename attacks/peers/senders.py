@@ -25,39 +25,19 @@ LARGEST = 200_000  # messages of a round: pairs of them are looked at
 
 
 class Sorted(NamedTuple):
-    """Senders of each round's messages.
+    """Senders of each round's messages."""
 
-    Attributes
-    ----------
-    label : list of (messages,) int
-        Pseudonyms that are the same in all rounds, or places in the list of senders; -1 is nobody.
-    pull : list of (messages,) float
-        Multiple of its factor that each message holds; NaN where it is not told.
-    n : int
-        Number of senders.
-    base : int
-        Place of the round in which they were sorted, and are read; -1 where they are told, in all rounds.
-    """
-
+    # pseudonyms that are the same in all rounds, or places in the list of senders; -1 is nobody
     label: list[Int[np.ndarray, " messages"]]
+    # multiple of its factor that each message holds; NaN where it is not told
     pull: list[Float[np.ndarray, " messages"]]
-    n: int
+    n: int  # number of senders
+    # place of the round in which they were sorted, and are read; -1 where they are told, in all rounds
     base: int
 
 
 def sorted_by_sender(rounds: Sequence[Arrived], users: Int[np.ndarray, " users"]) -> Sorted:
-    """Sort the messages of all rounds by sender.
-
-    Parameters
-    ----------
-    rounds : sequence of Arrived
-    users : (n_users,) int
-        Senders that are told, ascending.
-
-    Returns
-    -------
-    Sorted
-    """
+    """Sort the messages of all rounds by sender."""
     if all((one.sender != UNTOLD).all() for one in rounds):
         label = [np.searchsorted(users, one.sender) for one in rounds]
         return Sorted(label, [_pulls(one, of) for one, of in zip(rounds, label, strict=True)], users.size, -1)

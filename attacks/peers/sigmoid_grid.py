@@ -39,24 +39,13 @@ EXACT = 1e-9  # of a step, below which distances are equal
 
 
 class Fit(NamedTuple):
-    """Ratings of each sender.
+    """Ratings of each sender."""
 
-    Attributes
-    ----------
-    value : (senders, rows)
-        In 0..1, not rounded; 0 off the rows.
-    misfit : (senders,)
-        Mean distance from the levels, 1 is chance; NaN where no length is clear.
-    allowed : (senders,)
-        The largest misfit at which an answer counts.
-    length : (senders,)
-        c, with its sign; NaN where none is clear.
-    """
-
-    value: Float[np.ndarray, "senders rows"]
+    value: Float[np.ndarray, "senders rows"]  # in 0..1, not rounded; 0 off the rows
+    # mean distance from the levels, 1 is chance; NaN where no length is clear
     misfit: Float[np.ndarray, " senders"]
-    allowed: Float[np.ndarray, " senders"]
-    length: Float[np.ndarray, " senders"]
+    allowed: Float[np.ndarray, " senders"]  # the largest misfit at which an answer counts
+    length: Float[np.ndarray, " senders"]  # c, with its sign; NaN where none is clear
 
 
 def ratings_behind(
@@ -68,21 +57,6 @@ def ratings_behind(
     sign: Float[np.ndarray, " senders"] | None = None,
 ) -> Fit:
     """Find the length of every sender's factor, and with it its ratings.
-
-    Parameters
-    ----------
-    scalar, along : (senders, rows)
-        Rows and item factors along the sender's direction.
-    there : (senders, rows) bool
-    levels : (levels,)
-        Of R, ascending, in 0..1.
-    max_misfit : float
-    sign : (senders,), optional
-        Of the length, where it is known; 0 where not.
-
-    Returns
-    -------
-    Fit
 
     Examples
     --------
@@ -101,17 +75,7 @@ def ratings_behind(
 
 
 def ratings_at(scalar: np.ndarray, along: np.ndarray, length: np.ndarray) -> np.ndarray:
-    """R at a given length of the sender's factor.
-
-    Parameters
-    ----------
-    scalar, along, length : arrays that broadcast
-
-    Returns
-    -------
-    array of their common shape
-        Far from every level where the sigmoid is flat.
-    """
+    """R at a given length of the sender's factor."""
     g = expit(length * along)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         return np.clip(np.nan_to_num(g - scalar / (length * g * (1 - g)), nan=FAR), -FAR, FAR)

@@ -32,18 +32,7 @@ NO_WEIGHTS = (
 
 
 def weights_unknown(view: View) -> str:
-    """Say why nobody who sends rows without a sender can be named, or nothing.
-
-    Parameters
-    ----------
-    view : View
-        With copies.
-
-    Returns
-    -------
-    str
-        Empty where somebody can.
-    """
+    """Say why nobody who sends rows without a sender can be named, or nothing."""
     assert view.copies is not None
     rounds = np.unique(view.copies.round).tolist()
     return "" if any(_neighbours(view, number)[0].size for number in rounds) else NO_WEIGHTS
@@ -56,24 +45,7 @@ def names_of(
     pull: Float[np.ndarray, " messages"],
     scale: Float[np.ndarray, " senders"],
 ) -> Int[np.ndarray, " senders"]:
-    """Name the senders of one round whose rows have no sender.
-
-    Parameters
-    ----------
-    view : View
-    one : Arrived
-    label : (messages,) int
-        Sender of each; -1 is nobody.
-    pull : (messages,)
-        Multiple of its factor that each holds.
-    scale : (senders,)
-        What multiplies a sender's rows, as its ratings tell it.
-
-    Returns
-    -------
-    (senders,) int
-        Clients; -1 where none or several can be meant.
-    """
+    """Name the senders of one round whose rows have no sender."""
     neighbours, weights = _neighbours(view, one.round)
     if not (neighbours.size and scale.size):
         return np.full(scale.size, -1)

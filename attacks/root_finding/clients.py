@@ -14,21 +14,12 @@ from victims.transcript.view import Uploads, View
 
 @dataclass(frozen=True)
 class ClientRows:
-    """One client's rows of one round, without padding, scale and regularisation.
-
-    Attributes
-    ----------
-    kind, index : (n_rows,)
-    rows : (n_rows, K)
-        f = c (z - p . t) p.
-    factors : (n_rows, K)
-        The broadcast factors t.
-    """
+    """One client's rows of one round, without padding, scale and regularisation."""
 
     kind: np.ndarray
     index: np.ndarray
-    rows: Float[np.ndarray, "rows K"]
-    factors: Float[np.ndarray, "rows K"]
+    rows: Float[np.ndarray, "rows K"]  # f = c (z - p . t) p
+    factors: Float[np.ndarray, "rows K"]  # the broadcast factors t
 
     def __repr__(self) -> str:
         """One line: of how many rows."""
@@ -37,33 +28,15 @@ class ClientRows:
 
 @dataclass(frozen=True)
 class ClientUploads:
-    """One client, and its rows of the last round (semi-als), or of the last two consecutive ones (sgd).
-
-    Attributes
-    ----------
-    user : int
-    rounds : tuple of ClientRows
-    first : int
-        Number of the first of these rounds.
-    """
+    """One client, and its rows of the last round (semi-als), or of the last two consecutive ones (sgd)."""
 
     user: int
     rounds: tuple[ClientRows, ...]
-    first: int
+    first: int  # number of the first of these rounds
 
 
 def clients_of(view: View) -> Iterator[ClientUploads]:
-    """Iterate over the clients of a view, in the order of its batches.
-
-    Parameters
-    ----------
-    view : View
-        In sgd with two consecutive rounds.
-
-    Yields
-    ------
-    ClientUploads
-    """
+    """Iterate over the clients of a view, in the order of its batches."""
     wanted = [view.rounds.size - 1]
     if view.manifest.update == "sgd":
         first = int(np.flatnonzero(np.diff(view.rounds) == 1)[-1])

@@ -43,51 +43,22 @@ NOT_SOLVED = (
 
 
 def is_judged(manifest: Manifest) -> bool:
-    """Tell whether right answers lie on the grid: nothing that is declared moves the rows.
-
-    Parameters
-    ----------
-    manifest : Manifest
-
-    Returns
-    -------
-    bool
-    """
+    """Tell whether right answers lie on the grid: nothing that is declared moves the rows."""
     return {str(entry.get("name")) for entry in manifest.defenses} <= LEAVE_NUMBERS
 
 
 def sends_unrated(manifest: Manifest, n_sent: int) -> bool:
-    """Tell whether a client that sent so many items may have sent unrated ones: all of them, or a sample.
-
-    Parameters
-    ----------
-    manifest : Manifest
-    n_sent : int
-        Items that the client sent a row about.
-
-    Returns
-    -------
-    bool
-    """
+    """Tell whether a client that sent so many items may have sent unrated ones: all of them, or a sample."""
     sampled = any(entry.get("name") == "unrated-sampling" for entry in manifest.defenses)
     return manifest.weighting == "include-unrated" and (sampled or n_sent == manifest.n_items)
 
 
 class Told(NamedTuple):
-    """What is told of a client: numbers, NaN where rows say another one, or why there are none.
-
-    Attributes
-    ----------
-    value : (n_rows,)
-    reason : str
-        Empty where they may be believed.
-    contradicts : bool
-        Whether exact rows show that the declared rule, or a constant, is another one.
-    """
+    """What is told of a client: numbers, NaN where rows say another one, or why there are none."""
 
     value: Float[np.ndarray, " rows"]
-    reason: str
-    contradicts: bool
+    reason: str  # empty where they may be believed
+    contradicts: bool  # whether exact rows show that the declared rule, or a constant, is another one
 
 
 def told_by_rows(
@@ -98,25 +69,7 @@ def told_by_rows(
     *,
     solved: bool,
 ) -> Told:
-    """Hold numbers against exact rows, at the length of the factor that was found.
-
-    Parameters
-    ----------
-    manifest : Manifest
-    client : ClientRows
-        Of the round whose uploads that factor made.
-    value : (n_rows,)
-        In stars, and 0..1 for attributes.
-    factor : (K,)
-        p, with its sign.
-    solved : bool
-        Whether the equations hold: p is then along the rows, or these are not what is declared.
-
-    Returns
-    -------
-    Told
-        As given where rows are not exact.
-    """
+    """Hold numbers against exact rows, at the length of the factor that was found."""
     direction, across = across_direction(client.rows[None])
     along = float(direction[0] @ factor)
     item = client.kind == ITEM
@@ -146,27 +99,6 @@ def off_the_grid(
     converged: bool = True,
 ) -> str:
     """Say why a client's numbers are no ratings.
-
-    Parameters
-    ----------
-    value : (n_rows,)
-        In stars, and 0..1 for attributes.
-    item : (n_rows,)
-        Which rows are about items.
-    levels : (n_levels,)
-        The rating grid, ascending.
-    unrated : bool
-        Whether items that are not rated are among them.
-    start : float or None
-        Where the solver began, in stars; what is still there is no evidence. None where it solved for
-        something else.
-    converged : bool
-        Whether the solver reports success.
-
-    Returns
-    -------
-    str
-        Empty where they may be believed.
 
     Examples
     --------

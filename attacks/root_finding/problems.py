@@ -35,13 +35,7 @@ class Evaluations:
         self.count = 0
 
     def spend(self) -> None:
-        """Count one evaluation.
-
-        Raises
-        ------
-        BudgetExhaustedError
-            If none is left.
-        """
+        """Count one evaluation."""
         if self.count >= self.budget:
             raise BudgetExhaustedError
         self.count += 1
@@ -93,21 +87,7 @@ class Problem(Protocol):
 
 
 class SemiAlsProblem:
-    """The system (20) or (24) of one client: SciPy sees its own size, JAX a padded one.
-
-    Parameters
-    ----------
-    manifest : Manifest
-    last : ClientRows
-    n : int
-        The fixed factor, 0-based.
-    start_rating, start_attribute : float
-        In stars and 0..1.
-    budget : int
-        Most evaluations.
-    printed : bool
-        Whether (42) is as printed.
-    """
+    """The system (20) or (24) of one client: SciPy sees its own size, JAX a padded one."""
 
     def __init__(
         self,
@@ -166,24 +146,7 @@ class SemiAlsProblem:
 
 
 class SgdProblem:
-    """The system (31) or (33) of one client: K unknowns.
-
-    Parameters
-    ----------
-    manifest : Manifest
-    rounds : tuple of ClientRows
-        Two consecutive ones with the same list.
-    j : int
-        Position of the fixed item in the list.
-    start_factor : float
-        Root mean square of the coordinates of p at the start.
-    start_along : "row" or "constant"
-        Its direction: the upload of item j, or equal coordinates.
-    budget : int
-        Most evaluations.
-    printed : bool
-        Whether (34) and (42) are as printed.
-    """
+    """The system (31) or (33) of one client: K unknowns."""
 
     def __init__(
         self,

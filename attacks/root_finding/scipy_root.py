@@ -128,22 +128,7 @@ class Root:
         return f"root-{self.method}"
 
     def attack(self, view: View, key: int, progress: Progress = silent) -> Reconstruction:
-        """Solve the clients of a view one by one, in parallel processes.
-
-        Parameters
-        ----------
-        view : View
-            The last round is used in semi-als, the last two consecutive ones in sgd.
-        key : int
-            Seed of the fixed factor or item of every client.
-        progress : callable
-
-        Returns
-        -------
-        Reconstruction
-            Diagnostics: ``converged`` (SciPy's success flag), ``evaluations`` of the residual and
-            ``seconds`` per client.
-        """
+        """Solve the clients of a view one by one, in parallel processes."""
         options = {**asdict(self), "seed": key}
         obstacle = self._obstacle(view)
         if not obstacle:
@@ -219,20 +204,7 @@ class ClientAnswer:
 
 
 def solve_client(attack: Root, manifest: Manifest, client: ClientUploads, key: int) -> ClientAnswer:
-    """Solve the systems of one client, and average their solutions.
-
-    Parameters
-    ----------
-    attack : Root
-    manifest : Manifest
-    client : ClientUploads
-    key : int
-        Seeds the choice of fixed factors or items.
-
-    Returns
-    -------
-    ClientAnswer
-    """
+    """Solve the systems of one client, and average their solutions."""
     start = time.perf_counter()
     rng = generator(key, Purpose.FIXED_FACTORS, client.user)
     if reason := _unsolvable(attack, manifest, client):

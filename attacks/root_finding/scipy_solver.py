@@ -37,22 +37,7 @@ class Solution(NamedTuple):
 
 
 def solve(problem: Problem, *, method: str, tolerance: float, max_iterations: int) -> Solution:
-    """Solve one system; the last iterate is an answer, too.
-
-    Parameters
-    ----------
-    problem : Problem
-    method : str
-        One of ``METHODS``.
-    tolerance : float
-        Passed to SciPy as ``tol``.
-    max_iterations : int
-        Iterations (for hybr, lm and df-sane: function evaluations) before giving up.
-
-    Returns
-    -------
-    Solution
-    """
+    """Solve one system; the last iterate is an answer, too."""
     detail, solved = "", False
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):

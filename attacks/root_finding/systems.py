@@ -35,47 +35,19 @@ jax.config.update("jax_enable_x64", True)
 
 
 class SemiAls(NamedTuple):
-    """One client's system in one round, padded to a common number of rows.
+    """One client's system in one round, padded to a common number of rows."""
 
-    Attributes
-    ----------
-    factors : (rows, K)
-        Broadcast factor of each row, 0 on padding.
-    weight : (rows,)
-        lambda_1 for attributes, 1 for items.
-    item : (rows,) bool
-    column : (rows,)
-        f_n.
-    n : (K,)
-        One-hot.
-    ridge : scalar
-        lambda_2.
-    alpha : scalar
-        1 in observed-only, 0 for (42) as printed.
-    """
-
-    factors: Float[Array, "rows K"]
-    weight: Float[Array, " rows"]
+    factors: Float[Array, "rows K"]  # broadcast factor of each row, 0 on padding
+    weight: Float[Array, " rows"]  # lambda_1 for attributes, 1 for items
     item: Bool[Array, " rows"]
-    column: Float[Array, " rows"]
-    n: Float[Array, " K"]
-    ridge: Float[Array, ""]
-    alpha: Float[Array, ""]
+    column: Float[Array, " rows"]  # f_n
+    n: Float[Array, " K"]  # one-hot
+    ridge: Float[Array, ""]  # lambda_2
+    alpha: Float[Array, ""]  # 1 in observed-only, 0 for (42) as printed
 
 
 def semi_als(unknown: Float[Array, " rows"], system: SemiAls) -> Float[Array, " rows"]:
     """Evaluate the residual of (20) or (24).
-
-    Parameters
-    ----------
-    unknown : (n_rows,)
-        Ratings and attributes, 0 on padding.
-    system : SemiAls
-
-    Returns
-    -------
-    (n_rows,)
-        0 on padding.
 
     References
     ----------
@@ -89,60 +61,26 @@ def semi_als(unknown: Float[Array, " rows"], system: SemiAls) -> Float[Array, " 
 
 @jax.jit
 def factor_of(unknown: Float[Array, " rows"], system: SemiAls) -> Float[Array, " K"]:
-    """Solve Eq. (8) for the client's factor in a system.
-
-    Parameters
-    ----------
-    unknown : (n_rows,)
-        Ratings and attributes, 0 on padding.
-    system : SemiAls
-
-    Returns
-    -------
-    (K,)
-    """
+    """Solve Eq. (8) for the client's factor in a system."""
     c = smooth_weight(unknown, system.alpha, system.item)
     return solved_factor(unknown, system.factors, system.weight * c, system.ridge)
 
 
 class Sgd(NamedTuple):
-    """One client's system for one item in two consecutive rounds.
+    """One client's system for one item in two consecutive rounds."""
 
-    Attributes
-    ----------
-    before, after : (K,)
-        f^{t-1}(i,j) and f^t(i,j).
-    q_before, q_after : (K,)
-        q_j in the two rounds.
-    pull : (K, K)
-        W of round t-1, row n from the n-th coordinates.
-    rate, ridge : scalar
-        gamma, lambda_2.
-    alpha : scalar
-        1 in observed-only, 0 for (42) as printed.
-    """
-
-    before: Float[Array, " K"]
-    after: Float[Array, " K"]
-    q_before: Float[Array, " K"]
-    q_after: Float[Array, " K"]
-    pull: Float[Array, "K K"]
-    rate: Float[Array, ""]
-    ridge: Float[Array, ""]
-    alpha: Float[Array, ""]
+    before: Float[Array, " K"]  # f^{t-1}(i,j) and f^t(i,j)
+    after: Float[Array, " K"]  # f^{t-1}(i,j) and f^t(i,j)
+    q_before: Float[Array, " K"]  # q_j in the two rounds
+    q_after: Float[Array, " K"]  # q_j in the two rounds
+    pull: Float[Array, "K K"]  # W of round t-1, row n from the n-th coordinates
+    rate: Float[Array, ""]  # gamma, lambda_2
+    ridge: Float[Array, ""]  # gamma, lambda_2
+    alpha: Float[Array, ""]  # 1 in observed-only, 0 for (42) as printed
 
 
 def sgd(p: Float[Array, " K"], system: Sgd) -> Float[Array, " K"]:
     """Evaluate the residual of (31) or (33): what p at t-1 predicts for the upload at t, minus that upload.
-
-    Parameters
-    ----------
-    p : (K,)
-    system : Sgd
-
-    Returns
-    -------
-    (K,)
 
     References
     ----------
@@ -154,15 +92,6 @@ def sgd(p: Float[Array, " K"], system: Sgd) -> Float[Array, " K"]:
 
 def sgd_printed(p: Float[Array, " K"], system: Sgd) -> Float[Array, " K"]:
     """Evaluate the residual of (33) with g' as (34) prints it, 2 lambda_2 gamma p - (p^t - p).
-
-    Parameters
-    ----------
-    p : (K,)
-    system : Sgd
-
-    Returns
-    -------
-    (K,)
 
     References
     ----------
@@ -202,50 +131,17 @@ Equations = Callable[[Array, System], Array]
 
 @partial(jax.jit, static_argnums=0)
 def residual(equations: Equations, unknown: Array, system: System) -> Array:
-    """Evaluate a system at a point, compiled once per shape.
-
-    Parameters
-    ----------
-    equations : callable
-        ``semi_als``, ``sgd`` or ``sgd_printed``.
-    unknown : (n,)
-    system : SemiAls or Sgd
-
-    Returns
-    -------
-    (n,)
-    """
+    """Evaluate a system at a point, compiled once per shape."""
     return equations(unknown, system)
 
 
 @partial(jax.jit, static_argnums=0)
 def jacobian(equations: Equations, unknown: Array, system: System) -> Array:
-    """Evaluate the dense Jacobian of a system.
-
-    Parameters
-    ----------
-    equations, unknown, system
-        As in ``residual``.
-
-    Returns
-    -------
-    (n, n)
-    """
+    """Evaluate the dense Jacobian of a system."""
     return jax.jacfwd(equations)(unknown, system)
 
 
 @partial(jax.jit, static_argnums=0)
 def jacobian_product(equations: Equations, unknown: Array, direction: Array, system: System) -> Array:
-    """Multiply the Jacobian of a system by a direction, without forming it.
-
-    Parameters
-    ----------
-    equations, unknown, system
-        As in ``residual``.
-    direction : (n,)
-
-    Returns
-    -------
-    (n,)
-    """
+    """Multiply the Jacobian of a system by a direction, without forming it."""
     return jax.jvp(lambda point: equations(point, system), (unknown,), (direction,))[1]

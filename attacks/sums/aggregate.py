@@ -60,24 +60,7 @@ class Aggregate:
         require_fields(self, "aggregate", passes=at_least(1))
 
     def attack(self, view: View, key: int, progress: Progress = silent) -> Reconstruction:
-        """Take the sums of all rounds apart.
-
-        Parameters
-        ----------
-        view : View
-        key : int
-            Unused: the attack draws nothing at random.
-        progress : callable
-            Called with (repetitions, most repetitions).
-
-        Returns
-        -------
-        Reconstruction
-            ``probability`` is 1 for answers that follow, and the share of the most frequent answer for the
-            others. Factors are those of the latest round that shows them. Diagnostics: ``read``, the share of
-            each client's listed rows that follow. Without lists the clients are pseudonyms (``identities``),
-            whose factors are nobody's: see ``attacks.sums.parallel_rows``.
-        """
+        """Take the sums of all rounds apart."""
         options = {**asdict(self), "seed": key}
         if obstacle := self.obstacle(view):
             return all_abstain(self.name, view.users, obstacle, options)
@@ -100,23 +83,7 @@ def _without_lists(view: View) -> bool:
 
 
 def peeled(view: View, passes: int, progress: Progress = silent) -> tuple[Answers, dict[int, Factors]]:
-    """Repeat the step of peeling over all rounds until nothing follows any more.
-
-    Parameters
-    ----------
-    view : View
-        With decrypted sums and the lists of uploads.
-    passes : int
-        Most repetitions.
-    progress : callable
-
-    Returns
-    -------
-    answers : (n_clients, n_items + n_attributes)
-        In stars and 0..1, NaN where nothing follows.
-    factors : dict of round to (n_clients, K)
-        NaN where nothing follows.
-    """
+    """Repeat the step of peeling over all rounds until nothing follows any more."""
     manifest = view.manifest
     rounds = {round_: sums_of_round(view, view.users, round_) for round_ in sorted(view.sums)}
     answers = np.full((view.users.size, manifest.n_items + manifest.n_attributes), np.nan)

@@ -64,17 +64,7 @@ class Implied(NamedTuple):
 
 
 def implied_sums(view: View) -> Implied:
-    """Derive the sums over all clients of the rows of each round from two consecutive broadcasts.
-
-    Parameters
-    ----------
-    view : View
-
-    Returns
-    -------
-    Implied
-        ``error`` of the sums bounds what rounding of the factors and of the step leaves open.
-    """
+    """Derive the sums over all clients of the rows of each round from two consecutive broadcasts."""
     manifest = view.manifest
     if not view.broadcasts:
         return Implied({}, obstacle="the adversary sees no broadcast factors")
@@ -158,20 +148,6 @@ def first_step_gradient(
     away: Float[np.ndarray, "*rows K"],
 ) -> tuple[Float[np.ndarray, "*rows K"], Float[np.ndarray, "*rows K"]]:
     """The gradient behind Adam's first step, and how far it may be off.
-
-    Parameters
-    ----------
-    step : (..., K)
-        What was added to the factors, at most ``rate`` in size.
-    rate, epsilon : float
-        Adam's constants (Kingma and Ba 2015, arXiv:1412.6980); its two decay rates drop out of this step.
-    away : (..., K)
-        Bound of the error of ``step``.
-
-    Returns
-    -------
-    gradient, error : (..., K)
-        ``error`` is infinite where the step is ``rate`` to its last digit.
 
     Examples
     --------

@@ -40,20 +40,7 @@ NOBODY_ALONE = "no two sums are parallel: nobody is seen to be alone in two of t
 
 
 def read_parallel(name: str, view: View, options: Mapping[str, object]) -> Reconstruction:
-    """Read ratings of nameless clients, from the round in which most sums are parallel to another.
-
-    Parameters
-    ----------
-    name, options
-        Of the attack.
-    view : View
-
-    Returns
-    -------
-    Reconstruction
-        ``users`` are pseudonyms 0, 1, ..., one per group of parallel sums; the answers hold nothing but
-        what was read.
-    """
+    """Read ratings of nameless clients, from the round in which most sums are parallel to another."""
 
     def unread(users: np.ndarray, reason: str) -> Reconstruction:
         return all_abstain(name, users, reason, options, identities=Identities.PSEUDONYMS)
@@ -83,16 +70,6 @@ def sums_of_others(view: View) -> tuple[View, str]:
     Sums that were decrypted for the adversary, and those that the broadcasts tell beside; its own rows
     subtracted, scaled as if ``upload`` were 1 and 0, freed of one contributor's regularisation. ``shuffled``
     of it is the null of what is read from it.
-
-    Parameters
-    ----------
-    view : View
-
-    Returns
-    -------
-    view : View
-    obstacle : str
-        Why the broadcasts tell nothing, or nothing.
     """
     implied = implied_sums(view)
     found = {round_: _foreign(view, round_, sums, implied.pull) for round_, sums in implied.sums.items()}

@@ -40,27 +40,13 @@ Answers = Float[np.ndarray, "clients columns"]  # z of items, then attributes; N
 
 @dataclass(frozen=True)
 class RoundSums:
-    """The sums of one round, and who contributed to each.
+    """The sums of one round, and who contributed to each."""
 
-    Attributes
-    ----------
-    sums : (n_sums, K)
-        sum of y_i p_i.
-    column : (n_sums,)
-        Position among items, then attributes.
-    item : (n_sums,)
-        Whether a sum is about an item.
-    factor : (n_sums, K)
-        What was broadcast.
-    members : (n_sums, n_clients) CSR
-        The contributors.
-    """
-
-    sums: Float[np.ndarray, "sums K"]
-    column: Int[np.ndarray, " sums"]
-    item: Bool[np.ndarray, " sums"]
-    factor: Float[np.ndarray, "sums K"]
-    members: sp.csr_array
+    sums: Float[np.ndarray, "sums K"]  # sum of y_i p_i
+    column: Int[np.ndarray, " sums"]  # position among items, then attributes
+    item: Bool[np.ndarray, " sums"]  # whether a sum is about an item
+    factor: Float[np.ndarray, "sums K"]  # what was broadcast
+    members: sp.csr_array  # the contributors
 
     def __repr__(self) -> str:
         """One line: of how many sums and clients."""
@@ -87,36 +73,12 @@ class Finding(NamedTuple):
 def columns_of(
     manifest: Manifest, kind: Int[np.ndarray, " rows"], index: Int[np.ndarray, " rows"]
 ) -> Int[np.ndarray, " rows"]:
-    """Number the columns of a table of answers: items first, then attributes.
-
-    Parameters
-    ----------
-    manifest : Manifest
-    kind, index : (n_rows,)
-
-    Returns
-    -------
-    (n_rows,)
-    """
+    """Number the columns of a table of answers: items first, then attributes."""
     return np.where(kind == ITEM, index, manifest.n_items + index).astype(np.int64)
 
 
 def sums_of_round(view: View, users: Int[np.ndarray, " clients"], round_: int) -> RoundSums:
-    """Collect the sums of one round, freed of regularisation and of the scale of uploads.
-
-    Parameters
-    ----------
-    view : View
-        With sums and, as messages, lists of who uploaded what.
-    users : (n_clients,)
-        All clients, ascending.
-    round_ : int
-        The round.
-
-    Returns
-    -------
-    RoundSums
-    """
+    """Collect the sums of one round, freed of regularisation and of the scale of uploads."""
     view, sums = view.during([round_]), view.sums[round_]
     manifest, messages = view.manifest, view.messages
     column = columns_of(manifest, sums.kind, sums.index)
@@ -137,22 +99,7 @@ def sums_of_round(view: View, users: Int[np.ndarray, " clients"], round_: int) -
 
 
 def findings(manifest: Manifest, sums: RoundSums, factors: Factors, answers: Answers) -> list[Finding]:
-    """Find what follows from the sums of a round; nothing that is given is changed.
-
-    Parameters
-    ----------
-    manifest : Manifest
-    sums : RoundSums
-    factors : (n_clients, K)
-        Factors of that round, NaN where unknown.
-    answers : (n_clients, n_items + n_attributes)
-        NaN where unknown.
-
-    Returns
-    -------
-    list of Finding
-        Later ones replace earlier ones where they meet.
-    """
+    """Find what follows from the sums of a round; nothing that is given is changed."""
     remainders = _remainders(manifest, sums, factors, answers)
     solved = [_solved_sum(manifest, sums, factors, one) for one in remainders if not one.unknown.size]
     unknown = [one for one in remainders if one.unknown.size]

@@ -12,19 +12,7 @@ ON_GRID = 1e-3  # stars, within which answers must be on the grid
 
 
 def possible_answers(manifest: Manifest, item: bool) -> Float[np.ndarray, " answers"]:
-    """List the answers that a row may hold.
-
-    Parameters
-    ----------
-    manifest : Manifest
-    item : bool
-        Whether the row is about an item.
-
-    Returns
-    -------
-    (n_answers,)
-        Rating levels and, in include-unrated, 0; of attributes 0 and 1.
-    """
+    """List the answers that a row may hold."""
     if not item:
         return np.array([0.0, 1.0])
     unrated = [0.0] if manifest.weighting == "include-unrated" else []
@@ -37,22 +25,7 @@ def scalars_of(
     predicted: Float[np.ndarray, " rows"],
     item: bool,
 ) -> Float[np.ndarray, "*batch rows"]:
-    """Compute y = c (z - p . t) of known answers.
-
-    Parameters
-    ----------
-    manifest : Manifest
-    answer : (..., n_rows)
-        z, in stars or 0..1.
-    predicted : (n_rows,)
-        p . t.
-    item : bool
-        Whether the rows are about items.
-
-    Returns
-    -------
-    (..., n_rows)
-    """
+    """Compute y = c (z - p . t) of known answers."""
     weight = np.ones_like(answer)
     if item and manifest.weighting == "include-unrated":
         weight[answer == 0] = manifest.hyperparameters["alpha"]
@@ -65,21 +38,7 @@ def answers_of(
     predicted: Float[np.ndarray, "*rows"],
     item: Bool[np.ndarray, "*some"],
 ) -> Float[np.ndarray, "*rows"]:
-    """Decode answers from y = c (z - p . t).
-
-    Parameters
-    ----------
-    manifest : Manifest
-    scalar, predicted : (..., n_rows)
-        y and p . t.
-    item : (..., n_rows) or ()
-        Which rows are about items.
-
-    Returns
-    -------
-    (..., n_rows)
-        NaN where no answer is near.
-    """
+    """Decode answers from y = c (z - p . t)."""
     value = scalar + predicted
     levels = np.array(manifest.rating_levels)
     away = distance_to_levels(value, levels)

@@ -30,25 +30,7 @@ def reconstruct(
     answer: Literal["ratings", "stretched"],
     max_misfit: float,
 ) -> Reconstruction:
-    """Turn the fits of all clients into answers.
-
-    Parameters
-    ----------
-    name, options
-        Of the attack.
-    model : TrajectoryModel
-    fits : list of Fitted
-    answer : "ratings" or "stretched"
-        Ratings on the grid with their probabilities, or W o R as fitted.
-    max_misfit : float
-        See ``attacks.trajectory.judgement.judge``.
-
-    Returns
-    -------
-    Reconstruction
-        Nothing was found where the declared rule and fresh noise explain the clients' rows, and the noise
-        leaves nothing; a rule or noise that does not explain them bounds nothing.
-    """
+    """Turn the fits of all clients into answers."""
     abstained: Reasons = {}
     for fit in fits:
         abstained |= unexplained(model, fit)

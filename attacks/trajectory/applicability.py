@@ -21,21 +21,7 @@ LOOSE = "clients step in an order that nobody sees, and this attack needs four c
 
 
 def model_of(view: View, *, max_rounds: int, n_starts: int, max_steps: int) -> TrajectoryModel | str:
-    """Derive the model of a view's uploads.
-
-    Parameters
-    ----------
-    view : View
-    max_rounds : int
-        Longest run of consecutive rounds that is used where noise does not come anew, >= 2.
-    n_starts, max_steps : int
-        As in ``TrajectoryModel``.
-
-    Returns
-    -------
-    TrajectoryModel or str
-        A reason where trajectories cannot be fitted.
-    """
+    """Derive the model of a view's uploads."""
     manifest = view.manifest
     premise = unlike(view, judges=True, own_references=True, follows=True)
     if obstacle := unreadable(view) or premise:

@@ -86,23 +86,7 @@ class Trajectory:
         )
 
     def attack(self, view: View, key: int, progress: Progress = silent) -> Reconstruction:
-        """Fit the trajectories of all clients of a view, and read their ratings.
-
-        Parameters
-        ----------
-        view : View
-        key : int
-            Seeds the random starts.
-        progress : callable
-
-        Returns
-        -------
-        Reconstruction
-            Ratings with probabilities, or W o R with ``answer="stretched"``; diagnostics ``starts`` (how many
-            were tried), ``left`` (share of the rows' size that is not explained; with fresh
-            noise the root of the mean square of what is left, in units of the noise) and ``misfit`` (0 fits
-            the grid, 1 no better than chance; NaN where it is not judged).
-        """
+        """Fit the trajectories of all clients of a view, and read their ratings."""
         options = {**asdict(self), "seed": key}
         view, model = self._model(view)
         if isinstance(model, str):

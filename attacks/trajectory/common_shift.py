@@ -21,22 +21,7 @@ ASKED = 24  # clients whose numbers say which shifts are tried
 def clients_explained(
     value: Float[np.ndarray, "users rows"], levels: Float[np.ndarray, " levels"], shift: float
 ) -> Bool[np.ndarray, " users"]:
-    """Find the clients whose numbers are levels once a number is added to them, or to their mirror image.
-
-    Parameters
-    ----------
-    value : (n_users, n_rows)
-        What clients learn, in stars; NaN where there is none.
-    levels : (n_levels,)
-        Ascending, in stars.
-    shift : float
-        Stars.
-
-    Returns
-    -------
-    (n_users,)
-        False where there are no numbers.
-    """
+    """Find the clients whose numbers are levels once a number is added to them, or to their mirror image."""
     there = np.isfinite(value)
     near = NEAR * step_of(levels)
     fits = [
@@ -53,15 +38,6 @@ def explained_otherwise(
 
     Nobody takes the highest level off, or more: of each number that explains somebody this leaves out that
     of the mirror image.
-
-    Parameters
-    ----------
-    value, levels, shift
-        As of ``clients_explained``.
-
-    Returns
-    -------
-    int
 
     Examples
     --------

@@ -35,26 +35,13 @@ SAFETY = 100.0  # times what ratings are off by, to first order, where the null 
 
 
 class DifferencingEstimate(NamedTuple):
-    """What differences tell.
+    """What differences tell."""
 
-    Attributes
-    ----------
-    start : (users, K)
-        p of the first round.
-    value : (users, n)
-        s.
-    misfit : (users,)
-        Of the null vector; inf without one.
-    on_grid : (users,) bool
-        Whether the grid told what rows are multiplied with.
-    off_grid : (users,) bool
-        Whose rows are exact, and of ratings that no factor puts on the grid.
-    """
-
-    start: Float[np.ndarray, "users K"]
-    value: Float[np.ndarray, "users n"]
-    misfit: Float[np.ndarray, " users"]
-    on_grid: Bool[np.ndarray, " users"]
+    start: Float[np.ndarray, "users K"]  # p of the first round
+    value: Float[np.ndarray, "users n"]  # s
+    misfit: Float[np.ndarray, " users"]  # of the null vector; inf without one
+    on_grid: Bool[np.ndarray, " users"]  # whether the grid told what rows are multiplied with
+    # whose rows are exact, and of ratings that no factor puts on the grid
     off_grid: Bool[np.ndarray, " users"]
 
 
@@ -66,24 +53,7 @@ def from_differences(
     levels: Float[np.ndarray, " levels"] | None = None,
     lowered: float = 0.0,
 ) -> DifferencingEstimate:
-    """Estimate start and ratings from the best pair of neighbouring rounds, client by client.
-
-    Parameters
-    ----------
-    rows, factors : (users, T, n, K)
-        Uploads, whose noise is the same in all T >= 4 consecutive rounds, and broadcast factors.
-    row_weight : (users, n)
-        w_j > 0.
-    valid : (users, n)
-    levels : (levels,), optional
-        The rating grid, where rows are multiplied with a number of each client that nobody told.
-    lowered : float
-        What the program takes off every rating before it learns, in stars: s is ratings less that.
-
-    Returns
-    -------
-    DifferencingEstimate
-    """
+    """Estimate start and ratings from the best pair of neighbouring rounds, client by client."""
     users, rounds, n, k = rows.shape
     nowhere = np.zeros(users, bool)
     nothing = DifferencingEstimate(

@@ -58,22 +58,7 @@ def taken_apart(
     deviation: Float[np.ndarray, " entries"],
     levels: Float[np.ndarray, " levels"],
 ) -> Separated:
-    """Separate exact ratings from the weights by which they were stretched.
-
-    Parameters
-    ----------
-    user, item : (n_entries,)
-        From 0.
-    value, deviation : (n_entries,)
-        s_ij > 0 as fitted; deviations are not used.
-    levels : (n_levels,)
-        Ascending, > 0.
-
-    Returns
-    -------
-    Separated
-        As of ``unstretch``; weights are NaN of clients that are not told.
-    """
+    """Separate exact ratings from the weights by which they were stretched."""
     del deviation
     order = np.argsort(user, kind="stable")
     ends = np.searchsorted(user[order], np.arange(user.max() + 2))

@@ -18,33 +18,19 @@ _ROUNDING, _TINY = float(np.finfo(np.float32).eps), 1e-12
 
 @dataclass(frozen=True)
 class Packed:
-    """Some clients and T rounds, padded to n rows.
-
-    Attributes
-    ----------
-    users : (users,) int
-    kind, index, valid : (users, n)
-    rows, factors : (users, T, n, K)
-        Uploads as w (s - p . t) p plus noise, and t.
-    deviation : (users, T, n, K), or None
-        Standard deviation of that noise; None where there is none, or it repeats.
-    row_weight : (users, n)
-        w.
-    same_list : (users,) bool
-        The client sent the same list in every round.
-    broadcast : (users, T, n, K), or None
-        Factors as they were broadcast, where rows were computed at others.
-    """
+    """Some clients and T rounds, padded to n rows."""
 
     users: Int[np.ndarray, " users"]
     kind: Int[np.ndarray, "users n"]
     index: Int[np.ndarray, "users n"]
     valid: Bool[np.ndarray, "users n"]
-    rows: Float[np.ndarray, "users T n K"]
-    factors: Float[np.ndarray, "users T n K"]
+    rows: Float[np.ndarray, "users T n K"]  # uploads as w (s - p . t) p plus noise, and t
+    factors: Float[np.ndarray, "users T n K"]  # uploads as w (s - p . t) p plus noise, and t
+    # standard deviation of that noise; None where there is none, or it repeats
     deviation: Float[np.ndarray, "users T n K"] | None
-    row_weight: Float[np.ndarray, "users n"]
-    same_list: Bool[np.ndarray, " users"]
+    row_weight: Float[np.ndarray, "users n"]  # w
+    same_list: Bool[np.ndarray, " users"]  # the client sent the same list in every round
+    # factors as they were broadcast, where rows were computed at others
     broadcast: Float[np.ndarray, "users T n K"] | None = None
 
     def __repr__(self) -> str:
@@ -57,19 +43,6 @@ def batches(view: View, rounds: int, *, loose: bool = False) -> Iterator[Int[np.
     """Split the clients of a view into batches of similar length.
 
     Batches hold a power of two of clients where they can, so that few shapes are compiled.
-
-    Parameters
-    ----------
-    view : View
-    rounds : int
-        That a fit looks at.
-    loose : bool
-        Whether what chance adds to each step is fitted.
-
-    Yields
-    ------
-    (n_members,)
-        Positions in ``view.users``.
     """
     longest = view.layout.length.max(axis=0)
     order, factors = view.layout.order, view.manifest.factors
@@ -93,18 +66,7 @@ def _width(rows: int) -> int:
 
 
 def pack(view: View, batch: UserBatch, rounds: Int[np.ndarray, " T"]) -> Packed:
-    """Pad some rounds of a batch to one shape, with scale and regularisation removed from its rows.
-
-    Parameters
-    ----------
-    view : View
-    batch : UserBatch
-    rounds : (T,)
-
-    Returns
-    -------
-    Packed
-    """
+    """Pad some rounds of a batch to one shape, with scale and regularisation removed from its rows."""
     manifest = view.manifest
     wanted = [uploads for uploads in batch.rounds if uploads.round in rounds]
     first = wanted[0]

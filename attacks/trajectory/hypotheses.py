@@ -26,20 +26,7 @@ ENOUGH = 1e-3  # nats by which a step must still improve a fit
 
 
 def fitted_values(view: View, item: Int[np.ndarray, " users"]) -> Float[np.ndarray, " users"]:
-    """Fit one (stretched) rating of every client where no fresh noise is left.
-
-    Parameters
-    ----------
-    view : View
-        Of consecutive rounds.
-    item : (n_users,)
-        One item per client id; -1 for none.
-
-    Returns
-    -------
-    (n_users,)
-        In stars, as ``Trajectory(answer="stretched")`` fits it; NaN where it has no answer.
-    """
+    """Fit one (stretched) rating of every client where no fresh noise is left."""
     values = np.full(item.shape, np.nan)
     for user, kind, index, value, _ in Trajectory(answer="stretched").attack(view, 0).rows():
         wanted = (kind == ITEM) & (index == item[user])
@@ -51,25 +38,6 @@ def log_likelihood_ratio(
     view: View, low: sp.csr_array, high: sp.csr_array, seed: int
 ) -> Float[np.ndarray, " users"]:
     """Compare two hypotheses about the clients' ratings under fresh noise of known scale.
-
-    Parameters
-    ----------
-    view : View
-        Of consecutive rounds with fresh noise, or of one round.
-    low, high : (n_users, n_items) sparse
-        What the clients train on, in stars, under either hypothesis; row i is client i's.
-    seed : int
-        Of the random start factors, which both hypotheses share.
-
-    Returns
-    -------
-    (n_users,)
-        Nats for ``high``, each likelihood maximised over the client's start factor; 0 without rows.
-
-    Raises
-    ------
-    InputError
-        If the recording does not tell the scale of the noise.
 
     References
     ----------

@@ -32,22 +32,6 @@ def candidate_shares(
 ) -> list[Float[np.ndarray, " _"]]:
     """Weigh the candidates of each item by how its raters' levels go together under them.
 
-    Parameters
-    ----------
-    counts : for each item (n_weights, n_levels)
-        How many of its raters have which level under each of its weights.
-    log_weight : for each item (n_weights,)
-        Log density of the weights themselves, nats.
-    levels : (n_levels,)
-        Ascending, in stars.
-    known : (n_levels,)
-        Ratings of each level that are counted beside those of the items.
-
-    Returns
-    -------
-    for each item (n_weights,)
-        Probabilities; all the same where no fit comes to rest.
-
     Examples
     --------
     >>> told = [np.array([[6.0, 2, 0]]), np.array([[0.0, 2, 6]])] * 10

@@ -26,18 +26,7 @@ Reasons = dict[int, str]  # why clients are abstained on
 
 
 def unexplained(model: TrajectoryModel, fit: Fitted) -> Reasons:
-    """Name the clients whose rows no trajectory explains.
-
-    Parameters
-    ----------
-    model : TrajectoryModel
-    fit : Fitted
-
-    Returns
-    -------
-    dict
-        Reason by client.
-    """
+    """Name the clients whose rows no trajectory explains."""
     reasons: Reasons = {}
     for user, same_list, residual in zip(fit.users.tolist(), fit.same_list, fit.residual, strict=True):
         if not same_list:
@@ -51,24 +40,7 @@ def unexplained(model: TrajectoryModel, fit: Fitted) -> Reasons:
 def judge(
     model: TrajectoryModel, fit: Fitted, ratings: Separated | None, max_misfit: float
 ) -> tuple[Float[np.ndarray, " users"], Reasons]:
-    """Judge a batch's clients by the declared rule.
-
-    Parameters
-    ----------
-    model : TrajectoryModel
-    fit : Fitted
-    ratings : Separated or None
-        None where W o R is the answer.
-    max_misfit : float
-        Largest misfit at which a client is answered, where there is no fresh noise.
-
-    Returns
-    -------
-    misfit : (n_users,)
-        0 fits the grid, 1 is no better than chance; NaN where the grid does not judge.
-    reasons : dict
-        Why clients are abstained on.
-    """
+    """Judge a batch's clients by the declared rule."""
     unjudged = np.full(fit.users.size, np.nan)
     if model.fresh:
         between = {} if ratings is None or model.stretched else _between_levels(model, fit, ratings)
@@ -82,16 +54,6 @@ def lowered_before_stretching(model: TrajectoryModel, fits: list[Fitted]) -> Rea
     """Name everybody where stretched numbers of several clients are 0, which no weight makes of a level.
 
     Whoever has none of the lowest level would be answered one level too low.
-
-    Parameters
-    ----------
-    model : TrajectoryModel
-    fits : list of Fitted
-
-    Returns
-    -------
-    dict
-        Reason by client; empty under fresh noise, and where nothing is stretched.
     """
     if model.fresh or not model.stretched:
         return {}

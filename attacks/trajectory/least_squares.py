@@ -35,24 +35,13 @@ LARGE = 1 << 18  # if its matrices hold more numbers than this: a new shape is c
 
 
 class Fit(NamedTuple):
-    """Where a fit ended.
+    """Where a fit ended."""
 
-    Attributes
-    ----------
-    start : (users, K or T K)
-        p^0, and what chance added to the later ones.
-    factor : (users, T, K)
-    value, deviation : (users, n)
-        s and its standard error.
-    cost : (users,)
-        Half the weighted squares.
-    """
-
-    start: Float[Array, "users numbers"]
+    start: Float[Array, "users numbers"]  # p^0, and what chance added to the later ones
     factor: Float[Array, "users T K"]
-    value: Float[Array, "users n"]
-    deviation: Float[Array, "users n"]
-    cost: Float[Array, " users"]
+    value: Float[Array, "users n"]  # s and its standard error
+    deviation: Float[Array, "users n"]  # s and its standard error
+    cost: Float[Array, " users"]  # half the weighted squares
 
 
 def fit(
@@ -65,22 +54,6 @@ def fit(
     enough: float = 0.0,
 ) -> Fit:
     """Fit every client from one start.
-
-    Parameters
-    ----------
-    problem : Problem
-    start, value
-        First guesses, as in ``Fit``.
-    repeated : bool
-        The noise of a row is the same in all rounds.
-    steps : int
-        At most this many steps.
-    enough : float
-        A client is done when a step lowers its cost by no more than this.
-
-    Returns
-    -------
-    Fit
 
     References
     ----------
@@ -101,24 +74,6 @@ def fit_start(
     problem: Problem, start: Float[Array, "users numbers"], *, repeated: bool, steps: int, enough: float = 0.0
 ) -> tuple[Float[Array, "users numbers"], Float[Array, " users"]]:
     """Fit the start alone, s being the prior's mean.
-
-    Parameters
-    ----------
-    problem : Problem
-    start : (users, K or T K)
-        First guesses, as in ``Fit``.
-    repeated : bool
-        The noise of a row is the same in all rounds.
-    steps : int
-        At most this many steps.
-    enough : float
-        A client is done when a step lowers its cost by no more than this.
-
-    Returns
-    -------
-    start : (users, K or T K)
-    cost : (users,)
-        Half the weighted squares.
 
     References
     ----------

@@ -32,36 +32,19 @@ PER_CLIENT = ("rows", "factors", "weight", "row_weight", "mean", "precision", "b
 
 
 class Problem(NamedTuple):
-    """Some clients, padded to n rows; T consecutive rounds.
+    """Some clients, padded to n rows; T consecutive rounds."""
 
-    Attributes
-    ----------
-    rows, factors : (users, T, n, K)
-        What was uploaded, and the broadcast factors.
-    weight : (users, T, n, K)
-        One over the noise's standard deviation, 0 on padding.
-    row_weight : (users, n)
-        w_j.
-    mean, precision : (users, n)
-        Of the prior of s, Gaussian; precision 1 on padding.
-    start_precision : scalar
-        Of p^0, whose prior mean is 0.
-    step : Step
-    broadcast : (users, T, n, K), or None
-        What clients step with, where that is not what rows were computed at.
-    step_deviation : (users, T - 1), or None
-        Of what chance adds to p^1 .. p^T; None where the step is exact.
-    """
-
-    rows: Float[Array, "users T n K"]
-    factors: Float[Array, "users T n K"]
-    weight: Float[Array, "users T n K"]
-    row_weight: Float[Array, "users n"]
-    mean: Float[Array, "users n"]
-    precision: Float[Array, "users n"]
-    start_precision: Float[Array, ""]
+    rows: Float[Array, "users T n K"]  # what was uploaded, and the broadcast factors
+    factors: Float[Array, "users T n K"]  # what was uploaded, and the broadcast factors
+    weight: Float[Array, "users T n K"]  # one over the noise's standard deviation, 0 on padding
+    row_weight: Float[Array, "users n"]  # w_j
+    mean: Float[Array, "users n"]  # of the prior of s, Gaussian; precision 1 on padding
+    precision: Float[Array, "users n"]  # of the prior of s, Gaussian; precision 1 on padding
+    start_precision: Float[Array, ""]  # of p^0, whose prior mean is 0
     step: Step
+    # what clients step with, where that is not what rows were computed at
     broadcast: Float[Array, "users T n K"] | None = None
+    # of what chance adds to p^1 .. p^T; None where the step is exact
     step_deviation: Float[Array, "users rounds"] | None = None
 
 
@@ -85,17 +68,7 @@ class Unknowns(NamedTuple):
 
 
 def taken(problem: Problem, chosen: Int[np.ndarray, " few"]) -> Problem:
-    """Take some clients of a batch.
-
-    Parameters
-    ----------
-    problem : Problem
-    chosen : (few,) int
-
-    Returns
-    -------
-    Problem
-    """
+    """Take some clients of a batch."""
     step = problem.step._replace(shrink=problem.step.shrink[chosen])
     own = {name: getattr(problem, name) for name in PER_CLIENT}
     some = {name: values[chosen] for name, values in own.items() if values is not None}
@@ -103,39 +76,13 @@ def taken(problem: Problem, chosen: Int[np.ndarray, " few"]) -> Problem:
 
 
 def axes_of(problem: Problem) -> Any:
-    """Tell ``jax.vmap`` which parts of a problem are one for each client.
-
-    Parameters
-    ----------
-    problem : Problem
-
-    Returns
-    -------
-    Problem
-        0 in place of such a part, None in place of another.
-    """
+    """Tell ``jax.vmap`` which parts of a problem are one for each client."""
     own: Any = {name: None if getattr(problem, name) is None else 0 for name in PER_CLIENT}
     return problem._replace(**own, start_precision=None, step=Step(0, None, None, None, None))  # type: ignore[arg-type]
 
 
 def factor_path(one: Problem, start: Array, value: Array, by_value: bool) -> tuple[Array, Array]:
-    """Follow one client's factor through the rounds.
-
-    Parameters
-    ----------
-    one : Problem
-        Of one client, without the axis of users.
-    start : (K,) or (T K,)
-        As in ``Fit``.
-    value : (n,)
-    by_value : bool
-        Whether derivatives by s are wanted beside those by the start.
-
-    Returns
-    -------
-    path : (T, K)
-    derivatives : (T, K, size of start) or (T, K, size of start + n)
-    """
+    """Follow one client's factor through the rounds."""
     rounds, _, k = one.factors.shape
     size = start.size
     added = jnp.zeros((rounds, k)) if size == k else jnp.roll(start.reshape(rounds, k), -1, axis=0)
@@ -190,18 +137,6 @@ def unexplained(one: Problem, path: Float[Array, "T K"], value: Float[Array, " n
 
 def normal_equations(kind: Unknowns, one: Problem, theta: Array) -> NormalEquations:
     """Form the normal equations of one client.
-
-    Parameters
-    ----------
-    kind : Unknowns
-    one : Problem
-        Of one client, without the axis of users.
-    theta : (size of start,) or (size of start + n,)
-        The start as in ``Fit``, and s unless the start alone is fitted.
-
-    Returns
-    -------
-    NormalEquations
 
     Notes
     -----

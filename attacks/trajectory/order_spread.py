@@ -32,25 +32,7 @@ def order_spread(
     value: Float[np.ndarray, "users n"],
     rng: np.random.Generator,
 ) -> Float[np.ndarray, "users rounds"]:
-    """How far a pass in one order ends from what ``move`` says, round by round.
-
-    Parameters
-    ----------
-    packed : Packed
-    step : Step
-        Of the packed clients and rounds, in pieces.
-    path : (users, T, K)
-        p^t.
-    value : (users, n)
-        s.
-    rng : Generator
-        Of the orders.
-
-    Returns
-    -------
-    (users, T - 1)
-        Root mean square over orders and coordinates.
-    """
+    """How far a pass in one order ends from what ``move`` says, round by round."""
     used = packed.factors if packed.broadcast is None else packed.broadcast
     seen = (used[:, 1:] if bool(step.after) else used[:, :-1]) * packed.valid[:, None, :, None]
     shrink, pull = np.asarray(step.shrink)[:, :-1], np.asarray(step.pull)[:-1]

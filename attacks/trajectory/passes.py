@@ -29,24 +29,7 @@ PRIOR_PASSES = 2
 def fit_clients(
     view: View, model: TrajectoryModel, key: int, progress: Progress, prior_passes: int = PRIOR_PASSES
 ) -> list[Fitted]:
-    """Fit the trajectories of all clients.
-
-    Parameters
-    ----------
-    view : View
-    model : TrajectoryModel
-    key : int
-        Seeds the random starts.
-    progress : callable
-        Called with clients done, over all passes, and their total.
-    prior_passes : int
-        Passes under fresh noise, >= 1; each one after the first learns the prior from that before it.
-
-    Returns
-    -------
-    list of Fitted
-        One per batch.
-    """
+    """Fit the trajectories of all clients."""
     passes = prior_passes if model.fresh else 1
     fits: list[Fitted] = []
     for number in range(passes):
@@ -88,16 +71,7 @@ class Entries(NamedTuple):
 
 
 def entries_of(fits: list[Fitted]) -> Entries:
-    """Flatten the valid rows of batches, in their order.
-
-    Parameters
-    ----------
-    fits : list of Fitted
-
-    Returns
-    -------
-    Entries
-    """
+    """Flatten the valid rows of batches, in their order."""
     user = np.concatenate([np.broadcast_to(f.users[:, None], f.valid.shape)[f.valid] for f in fits])
     index, value, deviation = (
         np.concatenate([column[valid] for column, valid in pairs])
@@ -111,17 +85,7 @@ def entries_of(fits: list[Fitted]) -> Entries:
 
 
 def separated(model: TrajectoryModel, entries: Entries) -> Separated:
-    """Separate ratings and weights of all clients together; where nothing is stretched all weights are 1.
-
-    Parameters
-    ----------
-    model : TrajectoryModel
-    entries : Entries
-
-    Returns
-    -------
-    Separated
-    """
+    """Separate ratings and weights of all clients together; where nothing is stretched all weights are 1."""
     if not model.stretched:
         return on_grid(*entries, model.levels)
     if not model.fresh:
@@ -132,18 +96,7 @@ def separated(model: TrajectoryModel, entries: Entries) -> Separated:
 
 
 def learned_priors(model: TrajectoryModel, fits: list[Fitted]) -> list[Prior]:
-    """Estimate mean and spread of s from the weights and the shares of levels that a pass found.
-
-    Parameters
-    ----------
-    model : TrajectoryModel
-    fits : list of Fitted
-
-    Returns
-    -------
-    list of Prior
-        One per batch, 0 on padding.
-    """
+    """Estimate mean and spread of s from the weights and the shares of levels that a pass found."""
     levels = model.levels
     entries = entries_of(fits)
     ratings = separated(model, entries)

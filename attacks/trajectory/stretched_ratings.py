@@ -33,22 +33,12 @@ FLOOR = 1e-12
 
 
 class Separated(NamedTuple):
-    """Ratings and the weights that stretched them.
+    """Ratings and the weights that stretched them."""
 
-    Attributes
-    ----------
-    posterior : (n_entries, n_levels)
-        Probability of every level, one row per rating.
-    user_weight, item_weight : (n_users,), (n_items,)
-        beta and gamma.
-    level_share : (n_levels,)
-        How frequent the levels are.
-    """
-
-    posterior: Float[np.ndarray, "entries levels"]
-    user_weight: Float[np.ndarray, " users"]
-    item_weight: Float[np.ndarray, " items"]
-    level_share: Float[np.ndarray, " levels"]
+    posterior: Float[np.ndarray, "entries levels"]  # probability of every level, one row per rating
+    user_weight: Float[np.ndarray, " users"]  # beta and gamma
+    item_weight: Float[np.ndarray, " items"]  # beta and gamma
+    level_share: Float[np.ndarray, " levels"]  # how frequent the levels are
 
 
 def unstretch(
@@ -58,21 +48,7 @@ def unstretch(
     deviation: Float[np.ndarray, " entries"],
     levels: Float[np.ndarray, " levels"],
 ) -> Separated:
-    """Separate ratings from the weights by which they were stretched.
-
-    Parameters
-    ----------
-    user, item : (n_entries,)
-        From 0, without gaps that matter: weights of absent ones are 1.
-    value, deviation : (n_entries,)
-        Estimates of s_ij and their standard errors.
-    levels : (n_levels,)
-        Ascending, > 0.
-
-    Returns
-    -------
-    Separated
-    """
+    """Separate ratings from the weights by which they were stretched."""
     weights = [np.ones(user.max() + 1), np.ones(item.max() + 1)]
     unsure = [np.zeros_like(weight) for weight in weights]  # relative standard errors
     blurred = [np.zeros_like(weight) for weight in weights]  # the same, as the last search left them
@@ -118,22 +94,7 @@ def on_grid(
     deviation: Float[np.ndarray, " entries"],
     levels: Float[np.ndarray, " levels"],
 ) -> Separated:
-    """Read ratings where nothing is stretched.
-
-    Parameters
-    ----------
-    user, item : (n_entries,)
-        From 0.
-    value, deviation : (n_entries,)
-        Estimates of the ratings in stars and their standard errors.
-    levels : (n_levels,)
-        Ascending, > 0.
-
-    Returns
-    -------
-    Separated
-        As of ``unstretch``, with all weights 1.
-    """
+    """Read ratings where nothing is stretched."""
     usual = np.exp(log_shares(levels))
     share = usual
     for _ in range(20):

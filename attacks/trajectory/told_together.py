@@ -29,22 +29,13 @@ EXACT = 1e-4  # misfit of an answer that no other offset could better
 
 
 class Told(NamedTuple):
-    """What trajectories say under one model.
-
-    Attributes
-    ----------
-    found : Reconstruction
-    by_grid : (n_users,) bool
-        Whom the rating grid told what its rows are multiplied with: its answer owes nothing to a declaration.
-    off_grid : (n_users,) bool
-        Whose exact rows are of numbers on no multiple of the grid.
-    learned : tuple of (users, rows)
-        What clients learn under the declared scale, one array for each batch; none without such a scale.
-    """
+    """What trajectories say under one model."""
 
     found: Reconstruction
+    # whom the rating grid told what its rows are multiplied with: its answer owes nothing to a declaration
     by_grid: Bool[np.ndarray, " users"]
-    off_grid: Bool[np.ndarray, " users"]
+    off_grid: Bool[np.ndarray, " users"]  # whose exact rows are of numbers on no multiple of the grid
+    # what clients learn under the declared scale, one array for each batch; none without such a scale
     learned: tuple[Float[np.ndarray, "_ _"], ...]
 
     @property
@@ -55,17 +46,7 @@ class Told(NamedTuple):
     def of_clients(
         self, question: Callable[[Float[np.ndarray, "some rows"]], Bool[np.ndarray, " some"]]
     ) -> Bool[np.ndarray, " users"]:
-        """Ask something of the values of each client.
-
-        Parameters
-        ----------
-        question : callable
-            From values of some clients, NaN where there is none, to an answer for each.
-
-        Returns
-        -------
-        (n_users,)
-        """
+        """Ask something of the values of each client."""
         said = np.zeros(self.found.users.size, bool)
         for block in self.found.blocks:
             said[np.searchsorted(self.found.users, block.users)] = question(block.value)
@@ -75,22 +56,7 @@ class Told(NamedTuple):
 def read_together(
     model: TrajectoryModel, fitted: Callable[[TrajectoryModel], Told]
 ) -> tuple[Reconstruction, float]:
-    """Read clients as most of them say: the declared scale or any, the lowest level taken off or not.
-
-    Parameters
-    ----------
-    model : TrajectoryModel
-        Without fresh noise and stretching.
-    fitted : callable
-        From a model to what trajectories say under it.
-
-    Returns
-    -------
-    found : Reconstruction
-        Who may be read either way is answered where all are: with differences of ratings.
-    lowered : float
-        What was taken off, in stars.
-    """
+    """Read clients as most of them say: the declared scale or any, the lowest level taken off or not."""
     as_declared = fitted(model)
     told = _scaled(model, fitted, as_declared)
     levels = model.levels

@@ -35,22 +35,7 @@ ENOUGH = 0.1  # nats by which a step must still improve a posterior
 def fit_exact(
     model: TrajectoryModel, packed: Packed, closed: RankOneStart, rng: np.random.Generator
 ) -> Fitted:
-    """Fit a batch whose noise is none or repeats: a closed form where it is clear, else random starts.
-
-    Parameters
-    ----------
-    model : TrajectoryModel
-    packed : Packed
-    closed : RankOneStart
-        Of these clients.
-    rng : Generator
-        Of the starts.
-
-    Returns
-    -------
-    Fitted
-        ``residual`` is infinite for clients whose lists change from round to round.
-    """
+    """Fit a batch whose noise is none or repeats: a closed form where it is clear, else random starts."""
     there = packed.valid[:, None, :, None]
     moving = packed.rows - packed.rows.mean(axis=1, keepdims=True) if model.repeated else packed.rows
     counted = packed.valid.sum(axis=1) * packed.rows.shape[1] * packed.rows.shape[3]
@@ -166,25 +151,7 @@ def fit_fresh(
     rng: np.random.Generator,
     step_deviation: Float[np.ndarray, "users rounds"] | None = None,
 ) -> Fitted:
-    """Fit a batch under fresh noise of known scale, a posteriori.
-
-    Parameters
-    ----------
-    model : TrajectoryModel
-    packed : Packed
-        With deviations.
-    prior : Prior
-    warm : Fitted or None
-        An earlier fit to start from; None starts at random and lets the horizon grow.
-    rng : Generator
-        Of the starts.
-    step_deviation : (users, T - 1), optional
-        Of what chance adds to each step; None where nothing is.
-
-    Returns
-    -------
-    Fitted
-    """
+    """Fit a batch under fresh noise of known scale, a posteriori."""
     assert packed.deviation is not None
     users = packed.users.size
     weight = packed.valid[:, None, :, None] / packed.deviation
@@ -288,16 +255,6 @@ def _random_start(
 
 
 def flat_prior(model: TrajectoryModel, packed: Packed) -> Prior:
-    """Make the prior of the first pass: the middle of the grid, as wide as it is high.
-
-    Parameters
-    ----------
-    model : TrajectoryModel
-    packed : Packed
-
-    Returns
-    -------
-    Prior
-    """
+    """Make the prior of the first pass: the middle of the grid, as wide as it is high."""
     middle = _middle(model)
     return Prior(np.full(packed.valid.shape, middle) * packed.valid, np.full(packed.valid.shape, middle))

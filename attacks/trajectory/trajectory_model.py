@@ -13,39 +13,19 @@ from victims.transcript.view import ITEM
 
 
 class TrajectoryModel(NamedTuple):
-    """What the adversary knows of the protocol, and how long a fit may take.
-
-    Attributes
-    ----------
-    manifest : Manifest
-    rounds : (T,)
-        Consecutive rounds that are fitted.
-    fresh, repeated : bool
-        Noise is drawn in every round, or once; neither where there is none.
-    stretched : bool
-        The fitted values s are W o R, not R.
-    known_step : bool
-        The clients' step and its constants are public, and what rows are multiplied with.
-    known_scale : bool
-        What rows are multiplied with is declared, or is not to be told from the grid.
-    loose : bool
-        The step is known up to what the order of the client's ratings adds to it.
-    n_starts, max_steps : int
-        Random starts of a client, and steps of each.
-    lowered : float
-        What the program takes off every rating before it learns, in stars, where noise is none or repeats.
-    """
+    """What the adversary knows of the protocol, and how long a fit may take."""
 
     manifest: Manifest
-    rounds: Int[np.ndarray, " T"]
-    fresh: bool
-    repeated: bool
-    stretched: bool
-    known_step: bool
-    known_scale: bool
-    loose: bool
-    n_starts: int
-    max_steps: int
+    rounds: Int[np.ndarray, " T"]  # consecutive rounds that are fitted
+    fresh: bool  # noise is drawn in every round, or once; neither where there is none
+    repeated: bool  # noise is drawn in every round, or once; neither where there is none
+    stretched: bool  # the fitted values s are W o R, not R
+    known_step: bool  # the clients' step and its constants are public, and what rows are multiplied with
+    known_scale: bool  # what rows are multiplied with is declared, or is not to be told from the grid
+    loose: bool  # the step is known up to what the order of the client's ratings adds to it
+    n_starts: int  # random starts of a client, and steps of each
+    max_steps: int  # random starts of a client, and steps of each
+    # what the program takes off every rating before it learns, in stars, where noise is none or repeats
     lowered: float = 0.0
 
     @property
@@ -56,47 +36,27 @@ class TrajectoryModel(NamedTuple):
 
 @dataclass(frozen=True)
 class Fitted:
-    """The fit of a batch of clients.
+    """The fit of a batch of clients."""
 
-    Attributes
-    ----------
-    users, kind, index, valid, same_list
-        As in ``Packed``.
-    value, deviation : (users, n)
-        s and its standard error by the rows alone, in stars.
-    start : (users, K or T K)
-        p^0, and what chance added to the later ones.
-    path : (users, T, K)
-        p^t; empty where no step was fitted.
-    posterior_value : (users, n)
-        s with the prior counted in, from which the next pass starts.
-    residual : (users,)
-        Root mean square that is not explained, as a share of the rows' size or in units of fresh noise.
-    n_starts : (users,)
-        Starts that were tried.
-    by_grid : (users,) bool
-        The rating grid told what rows are multiplied with.
-    off_grid : (users,) bool
-        The rows are exact, and of ratings that are on no multiple of the grid.
-    learned : (users, n), optional
-        What items' rows say that clients learn, in stars, under the declared scale and with nothing added;
-        NaN where they say nothing.
-    """
-
-    users: Int[np.ndarray, " users"]
-    kind: Int[np.ndarray, "users n"]
-    index: Int[np.ndarray, "users n"]
-    valid: Bool[np.ndarray, "users n"]
-    same_list: Bool[np.ndarray, " users"]
-    value: Float[np.ndarray, "users n"]
-    deviation: Float[np.ndarray, "users n"]
-    start: Float[np.ndarray, "users numbers"]
-    path: Float[np.ndarray, "users T K"]
+    users: Int[np.ndarray, " users"]  # as in ``Packed``
+    kind: Int[np.ndarray, "users n"]  # as in ``Packed``
+    index: Int[np.ndarray, "users n"]  # as in ``Packed``
+    valid: Bool[np.ndarray, "users n"]  # as in ``Packed``
+    same_list: Bool[np.ndarray, " users"]  # as in ``Packed``
+    value: Float[np.ndarray, "users n"]  # s and its standard error by the rows alone, in stars
+    deviation: Float[np.ndarray, "users n"]  # s and its standard error by the rows alone, in stars
+    start: Float[np.ndarray, "users numbers"]  # p^0, and what chance added to the later ones
+    path: Float[np.ndarray, "users T K"]  # p^t; empty where no step was fitted
+    # s with the prior counted in, from which the next pass starts
     posterior_value: Float[np.ndarray, "users n"]
+    # root mean square that is not explained, as a share of the rows' size or in units of fresh noise
     residual: Float[np.ndarray, " users"]
-    n_starts: Int[np.ndarray, " users"]
-    by_grid: Bool[np.ndarray, " users"]
+    n_starts: Int[np.ndarray, " users"]  # starts that were tried
+    by_grid: Bool[np.ndarray, " users"]  # the rating grid told what rows are multiplied with
+    # the rows are exact, and of ratings that are on no multiple of the grid
     off_grid: Bool[np.ndarray, " users"]
+    # what items' rows say that clients learn, in stars, under the declared scale and with nothing added; NaN
+    # where they say nothing
     learned: Float[np.ndarray, "users n"] | None = None
 
     def __repr__(self) -> str:

@@ -27,35 +27,17 @@ REACH = 6.0  # bandwidths beyond the weights
 
 @dataclass(frozen=True)
 class WeightLaw:
-    """The density of log weights: ``repeated`` of them as the others to the last digits.
+    """The density of log weights: ``repeated`` of them as the others to the last digits."""
 
-    Attributes
-    ----------
-    told : (n_told,)
-        Log weights that are known, ascending.
-    repeated : float
-        Share in 0..1.
-    places, spread : (grid,)
-        Where the density of the rest is known, and that density times ``n_told``.
-    """
-
-    told: Float[np.ndarray, " told"]
-    repeated: float
+    told: Float[np.ndarray, " told"]  # log weights that are known, ascending
+    repeated: float  # share in 0..1
+    # where the density of the rest is known, and that density times ``n_told``
     places: Float[np.ndarray, " grid"]
+    # where the density of the rest is known, and that density times ``n_told``
     spread: Float[np.ndarray, " grid"]
 
     def log_density(self, weights: Float[np.ndarray, " weights"]) -> Float[np.ndarray, " weights"]:
-        """Log density of further log weights, in nats.
-
-        Parameters
-        ----------
-        weights : (n_weights,)
-
-        Returns
-        -------
-        (n_weights,)
-            Finite.
-        """
+        """Log density of further log weights, in nats."""
         alike = _alike(self.told, weights) / (2 * SAME)
         around = np.interp(weights, self.places, self.spread, left=0.0, right=0.0)
         mixed = self.repeated * alike + (1 - self.repeated) * around
@@ -64,15 +46,6 @@ class WeightLaw:
 
 def weight_law(told: Float[np.ndarray, " told"]) -> WeightLaw:
     """Fit the law of log weights.
-
-    Parameters
-    ----------
-    told : (n_told,)
-        Log weights that are known; none are needed.
-
-    Returns
-    -------
-    WeightLaw
 
     Examples
     --------

@@ -56,22 +56,7 @@ Options = dict[Word, str | int | float | bool]
 
 
 def cut_of(given: object) -> Cut:
-    """Read where a list ends: ``cut = { k = 10, relevant = 4.0 }``.
-
-    Parameters
-    ----------
-    given : object
-        As the file has it.
-
-    Returns
-    -------
-    Cut
-
-    Raises
-    ------
-    InputError
-        If it is no such table, or a number is out of range.
-    """
+    """Read where a list ends: ``cut = { k = 10, relevant = 4.0 }``."""
     keys = [one.name for one in fields(Cut)]
     if not isinstance(given, dict) or not set(given) <= set(keys):
         raise InputError(f"must be a table of {' and '.join(keys)}, got {given!r:.60}; {{ k = 10 }}, say")
@@ -89,29 +74,7 @@ WRITTEN: dict[str, Any] = {
 def parts_of(
     name: str, block: Mapping[str, Any], sources: Mapping[str, str], seeds: Sequence[int]
 ) -> list[Part]:
-    """Make the plans that a block means, settled.
-
-    Parameters
-    ----------
-    name : str
-        Of ``NAMES``.
-    block : mapping
-        As the file has it.
-    sources : mapping
-        Name of the ratings -> what they are loaded from; empty where they are a sample.
-    seeds : sequence of int
-        Where the block names none.
-
-    Returns
-    -------
-    list of Part
-        By ratings, then seed.
-
-    Raises
-    ------
-    InputError
-        If a key or name is unknown, or a value is wrong.
-    """
+    """Make the plans that a block means, settled."""
     preset, said = _preset_of(name, block)
     given = _given(name, preset, said)
     wanted = given.pop("data", None) or list(sources)
@@ -129,24 +92,7 @@ def parts_of(
 
 
 def seeds_of(block: str, seeds: Sequence[int]) -> tuple[int, ...]:
-    """Check the seeds of a block.
-
-    Parameters
-    ----------
-    block : str
-        As the file has it.
-    seeds : sequence of int
-
-    Returns
-    -------
-    tuple of int
-        Each once.
-
-    Raises
-    ------
-    InputError
-        If there are none, too many, or one is out of range.
-    """
+    """Check the seeds of a block."""
     try:
         require(block, "seeds", tuple(seeds), each(SEED), "the default is 0")
     except InputError as error:

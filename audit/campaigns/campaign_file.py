@@ -121,21 +121,7 @@ class CampaignFile(Strict):
 
 
 def read_campaign(path: Path) -> CampaignFile:
-    """Read a campaign's file.
-
-    Parameters
-    ----------
-    path : Path
-
-    Returns
-    -------
-    CampaignFile
-
-    Raises
-    ------
-    InputError
-        If it cannot be read, is no TOML, or says something that is not known.
-    """
+    """Read a campaign's file."""
     if not path.is_file():
         shown = "docs/how-to/run-a-campaign.md shows one"
         raise InputError(f"campaign {path} must be a TOML file; nothing is there ({shown})")

@@ -26,23 +26,7 @@ MOST_PARTS = 500  # so many are checked in seconds
 
 
 def matrix_of(content: CampaignFile, folder: Path) -> Matrix:
-    """Form the grid of a campaign, every name in it checked.
-
-    Parameters
-    ----------
-    content : CampaignFile
-    folder : Path
-        That paths are relative to.
-
-    Returns
-    -------
-    Matrix
-
-    Raises
-    ------
-    InputError
-        If a name is unknown, a value is wrong, or parts are too many.
-    """
+    """Form the grid of a campaign, every name in it checked."""
     _check_grid(content)
     parts = []
     for victim in content.victim:
@@ -60,24 +44,7 @@ def matrix_of(content: CampaignFile, folder: Path) -> Matrix:
 
 
 def load_data(content: CampaignFile, folder: Path) -> dict[str, Ratings]:
-    """Load all ratings of a campaign.
-
-    Parameters
-    ----------
-    content : CampaignFile
-    folder : Path
-        That paths are relative to.
-
-    Returns
-    -------
-    dict
-        Name -> ratings.
-
-    Raises
-    ------
-    InputError
-        If ratings cannot be loaded.
-    """
+    """Load all ratings of a campaign."""
     return {one.name: ratings_of(_source(one, folder), community=one.community) for one in content.data}
 
 

@@ -32,15 +32,9 @@ ALWAYS = ("leakage", "cost", "quality")  # questions that are counted where ther
 
 @dataclass(frozen=True)
 class Exclusion:
-    """Cells that are left out, and why.
+    """Cells that are left out, and why."""
 
-    Attributes
-    ----------
-    where : dict of str to str
-        Values that a cell must have: of victim, update, weighting, data, defense, adversary, attack, seed.
-    reason : str
-    """
-
+    # values that a cell must have: of victim, update, weighting, data, defense, adversary, attack, seed
     where: Mapping[str, str]
     reason: str
 
@@ -55,13 +49,7 @@ def _said(column: str, value: object) -> str:
 
 @dataclass(frozen=True)
 class Matrix:
-    """Measurements that are run as one.
-
-    Attributes
-    ----------
-    parts : tuple of Part
-    exclusions : tuple of Exclusion
-    """
+    """Measurements that are run as one."""
 
     parts: tuple[Part, ...]
     exclusions: tuple[Exclusion, ...] = ()
@@ -82,33 +70,7 @@ def run(
     jobs: int | Cluster = -1,
     report: Report = silent,
 ) -> list[Row]:
-    """Run every cell that is not there yet, and write the result files.
-
-    Parameters
-    ----------
-    listed : Listed
-    data : mapping
-        Name of the ratings in the parts -> the ratings.
-    directory : Path
-        Created if missing.
-    jobs : int or Cluster
-        Parallel processes; -1 is one per core. Or workers that may be on other machines.
-    report : callable
-        Called with (cells done, cells in all, what is going on).
-
-    Returns
-    -------
-    list of dict
-        All rows, verdicts controlled over the whole, then the strongest answer of each adversary; excluded
-        cells are rows with their reason.
-
-    Raises
-    ------
-    InputError
-        If a name is unknown.
-    OutputError
-        If something cannot be written.
-    """
+    """Run every cell that is not there yet, and write the result files."""
     rows = run_grid(listed.cells, PROCEDURE, data, directory, jobs=jobs, report=report)
     rows = controlled(rows)
     rows = [*rows, *strongest(rows), *listed.excluded]
@@ -117,25 +79,7 @@ def run(
 
 
 def listed(matrix: Matrix, data: Mapping[str, Ratings], directory: Path) -> Listed:
-    """List the cells, and what is left out.
-
-    Parameters
-    ----------
-    matrix : Matrix
-    data : mapping
-        Name of the ratings in the parts -> the ratings.
-    directory : Path
-        Of the results.
-
-    Returns
-    -------
-    Listed
-
-    Raises
-    ------
-    InputError
-        If an exclusion means no cell, the ratings do not allow a part, or nothing of a block applies.
-    """
+    """List the cells, and what is left out."""
     cells: dict[Path | None, Cell[Placed]] = {}
     left_out: list[Row] = []
     asked: dict[str, list[Cell[Placed]]] = {}
@@ -225,16 +169,7 @@ def _columns(cell: Cell[Placed]) -> Row:
 
 
 def counts_of(cells: Sequence[Cell[Placed]]) -> dict[str, int]:
-    """Count cells by their question, and those that are kept already.
-
-    Parameters
-    ----------
-    cells : sequence of Cell
-
-    Returns
-    -------
-    dict
-    """
+    """Count cells by their question, and those that are kept already."""
     found = Counter(cell.task.question for cell in cells)
     counts = {name: found[name] for name in dict.fromkeys((*ALWAYS, *found))}
     return {**counts, "kept": sum(cell.path is not None and cell.path.exists() for cell in cells)}

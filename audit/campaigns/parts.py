@@ -54,24 +54,12 @@ PRESETS = {
 
 @dataclass(frozen=True)
 class Part:
-    """What one command measures.
+    """What one command measures."""
 
-    Attributes
-    ----------
-    preset : str
-        A key of ``PRESETS``.
-    data : str
-        Name of the ratings.
-    plan : Any
-        Of the preset's experiment, settled.
-    asked : str
-        The block that asks for it; what asks for nothing that applies is refused.
-    """
-
-    preset: str
-    data: str
-    plan: Any
-    asked: str = ""
+    preset: str  # A key of ``PRESETS``
+    data: str  # name of the ratings
+    plan: Any  # of the preset's experiment, settled
+    asked: str = ""  # the block that asks for it; what asks for nothing that applies is refused
 
 
 @dataclass(frozen=True)
@@ -89,25 +77,7 @@ class Placed:
 
 
 def cells_of(part: Part, ratings: Ratings, directory: Path) -> list[Cell[Placed]]:
-    """List the cells of a part.
-
-    Parameters
-    ----------
-    part : Part
-    ratings : Ratings
-        What ``part.data`` names.
-    directory : Path
-        Of the results.
-
-    Returns
-    -------
-    list of Cell
-
-    Raises
-    ------
-    InputError
-        If the ratings do not allow it.
-    """
+    """List the cells of a part."""
     cells = PRESETS[part.preset].experiment.cells(part.plan, ratings, directory)
     return [_placed(part, cell) for cell in cells]
 
@@ -118,18 +88,7 @@ def _placed(part: Part, cell: Cell[Any]) -> Cell[Placed]:
 
 
 def rows_without(task: Placed, error: Exception) -> list[Row]:
-    """Make the rows of a cell that was not finished.
-
-    Parameters
-    ----------
-    task : Placed
-    error : Exception
-        Why.
-
-    Returns
-    -------
-    list of dict
-    """
+    """Make the rows of a cell that was not finished."""
     return _procedure(task).failed(task.task, error)
 
 

@@ -45,16 +45,7 @@ class DataEntry(Strict):
 
 
 def told(error: ValidationError) -> str:
-    """Say what is wrong first: key, rule, value and remedy.
-
-    Parameters
-    ----------
-    error : ValidationError
-
-    Returns
-    -------
-    str
-    """
+    """Say what is wrong first: key, rule, value and remedy."""
     wrong = first_complaint(error)
     if wrong.rule == "must be given":
         return f"{wrong}; {TO_GIVE.get(wrong.where, 'add it')}"
@@ -65,14 +56,5 @@ def told(error: ValidationError) -> str:
 
 
 def as_typed(value: object) -> str:
-    """Write an option's value as on the command line.
-
-    Parameters
-    ----------
-    value : object
-
-    Returns
-    -------
-    str
-    """
+    """Write an option's value as on the command line."""
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -13,15 +13,7 @@ if TYPE_CHECKING:
 
 
 def show_accounts(output: Output, stated: Sequence[Stated]) -> None:
-    """Print the accounts of all defenses, what they claim and do not hide; one without an account is named.
-
-    Parameters
-    ----------
-    output : Output
-        Where to.
-    stated : sequence of Stated
-        One per defense: its text and its accounts.
-    """
+    """Print the accounts of all defenses, what they claim and do not hide."""
     from reports.accounts import account_table
 
     beside: dict[str, None] = {}  # what stands below all tables, once
@@ -42,18 +34,7 @@ def show_accounts(output: Output, stated: Sequence[Stated]) -> None:
 
 
 def accounts_as_json(stated: Sequence[Stated]) -> list[dict[str, Any]]:
-    """Turn the accounts of all defenses into JSON values.
-
-    Parameters
-    ----------
-    stated : sequence of Stated
-        One per defense: its text and its accounts.
-
-    Returns
-    -------
-    list of dict
-        ``defense`` and ``accounts``, in the same order.
-    """
+    """Turn the accounts of all defenses into JSON values."""
     return [
         {"defense": defense, "accounts": [asdict(account) for account in accounts]}
         for defense, accounts in stated

@@ -267,7 +267,8 @@ def _as_found(
     output: Output, title: str
 ) -> Iterator[tuple[ProgressBar, Callable[[list[dict[str, Any]]], None]]]:
     """Progress, and what to call with the rows of each attack: a leak is said at once, and whatever ends the
-    audit before its end, what was finished is shown."""
+    audit before its end, what was finished is shown.
+    """
     from audit.shell.interrupts import last_words
     from reports.audit import finding
 

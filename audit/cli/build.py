@@ -35,21 +35,11 @@ JunitOption = Annotated[
 
 @dataclass(frozen=True)
 class Build:
-    """Bars and the like, checked before anything runs.
-
-    Attributes
-    ----------
-    bars : list of Condition
-    worse : bool
-        Whether anything that became worse is a crossed bar.
-    before : list of mapping or None
-        Rows of earlier results.
-    junit : Path or None
-    """
+    """Bars and the like, checked before anything runs."""
 
     bars: list[Condition]
-    worse: bool = False
-    before: list[dict[str, Any]] | None = None
+    worse: bool = False  # whether anything that became worse is a crossed bar
+    before: list[dict[str, Any]] | None = None  # rows of earlier results
     junit: Path | None = None
 
     def changes(self, rows: Sequence[Mapping[str, Any]]) -> list[Change]:
@@ -71,13 +61,7 @@ class Build:
         output.show(f"against the earlier results: {told} (family-wise level 0.05){more}")
 
     def judge(self, rows: Sequence[Mapping[str, Any]], found: Sequence[Change]) -> None:
-        """Write the JUnit file, hold rows and changes against the bars, and leave with the exit code.
-
-        Raises
-        ------
-        typer.Exit
-            With 1 where a bar is crossed, else 3 where one was not measured.
-        """
+        """Write the JUnit file, hold rows and changes against the bars, and leave with the exit code."""
         from audit.cli.gate import check
         from audit.experiments.against import GONE, UNTESTED
         from audit.experiments.against import WORSE as BECAME_WORSE
@@ -103,26 +87,7 @@ class Build:
 def build_of(
     fail_on: Sequence[str] | None, vocabulary: Vocabulary, against: Path | None, junit: Path | None
 ) -> Build:
-    """Read what a build server asks.
-
-    Parameters
-    ----------
-    fail_on : sequence of str or None
-    vocabulary : Vocabulary
-    against, junit : Path or None
-
-    Returns
-    -------
-    Build
-
-    Raises
-    ------
-    InputError
-        If a bar is not of the grammar, ``worse`` has nothing to compare with, or the earlier results cannot
-        be read.
-    OutputError
-        If the JUnit file cannot be written.
-    """
+    """Read what a build server asks."""
     from audit.cli.gate import parse
     from audit.requests.result_files import file_of, rows_of
     from victims.common.files import refuse_unwritable
@@ -138,17 +103,7 @@ def build_of(
 
 
 def as_records(found: Sequence[Change]) -> list[dict[str, Any]]:
-    """Changes as JSON has them.
-
-    Parameters
-    ----------
-    found : sequence of Change
-
-    Returns
-    -------
-    list of dict
-        The cell's columns, ``change`` in words, the advantages before and now, and the p-value.
-    """
+    """Changes as JSON has them."""
     from audit.experiments.against import CELL
 
     return [

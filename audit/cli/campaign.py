@@ -29,33 +29,7 @@ def run_campaign(
     estimate: bool = False,
     dry_run: bool = False,
 ) -> None:
-    """Run a campaign, write its page, and judge it.
-
-    Parameters
-    ----------
-    path : Path
-        Of the file.
-    out : Path
-        Of the results.
-    jobs : int or Cluster
-        Who works.
-    fail_on, against, junit
-        As on the command line.
-    output : Output
-    estimate : bool
-        Run one cell of each kind first that was never timed.
-    dry_run : bool
-        Go no further than the count of cells and the estimate.
-
-    Raises
-    ------
-    InputError
-        If the file, a bar or an earlier result cannot be used.
-    OutputError
-        If something cannot be written.
-    typer.Exit
-        With 1 or 3, as the bars are judged.
-    """
+    """Run a campaign, write its page, and judge it."""
     from audit.campaigns.campaign_file import read_campaign
     from audit.campaigns.campaign_plans import load_data, matrix_of
     from audit.campaigns.matrix import counts_of, listed, run

@@ -85,29 +85,14 @@ class Vocabulary(NamedTuple):
 
 @dataclass(frozen=True)
 class Condition:
-    """One ``--fail-on``.
+    """One ``--fail-on``."""
 
-    Attributes
-    ----------
-    text : str
-        As given.
-    metric : str
-        Empty for any metric.
-    field : str
-        One of ``FIELDS``, or "verdict".
-    operator : str
-    limit : float or str
-        A number, or a verdict.
-    only : dict
-        Column -> value of the rows that it speaks of.
-    """
-
-    text: str
-    metric: str
-    field: str
+    text: str  # as given
+    metric: str  # empty for any metric
+    field: str  # one of ``FIELDS``, or "verdict"
     operator: str
-    limit: float | str
-    only: dict[str, str]
+    limit: float | str  # A number, or a verdict
+    only: dict[str, str]  # column -> value of the rows that it speaks of
 
     def speaks_of(self, row: Mapping[str, Any]) -> bool:
         """Whether the row has the values that the condition is restricted to."""
@@ -145,22 +130,6 @@ class Outcome(NamedTuple):
 def parse(texts: Iterable[str], vocabulary: Vocabulary | None = None) -> list[Condition]:
     """Read conditions as given on the command line.
 
-    Parameters
-    ----------
-    texts : iterable of str
-        In the grammar of this file's header.
-    vocabulary : Vocabulary, optional
-        Metrics, fields and columns that the command has; all of ``audit`` by default.
-
-    Returns
-    -------
-    list of Condition
-
-    Raises
-    ------
-    InputError
-        If one is not of the grammar, or names a metric, field or column that the command does not have.
-
     Examples
     --------
     >>> condition, = parse(["rated_rating_accuracy.advantage_low>0.1@adversary=server"])
@@ -171,19 +140,7 @@ def parse(texts: Iterable[str], vocabulary: Vocabulary | None = None) -> list[Co
 
 
 def check(conditions: Sequence[Condition], rows: Sequence[Mapping[str, Any]]) -> Outcome:
-    """Hold result rows against conditions: crossed if any is, else not measured if any was not, else done.
-
-    Parameters
-    ----------
-    conditions : sequence of Condition
-    rows : sequence of mapping
-        Result rows, with the columns of ``results.json``.
-
-    Returns
-    -------
-    Outcome
-        The exit code, and a line for each condition that is crossed or was not measured.
-    """
+    """Hold result rows against conditions: crossed if any is, else not measured if any was not, else done."""
     crossed, unmeasured = [], []
     for condition in conditions:
         across = [row for row in rows if condition.crossed_by(row)]

@@ -41,16 +41,7 @@ class Plain(TyperCommand):
     """A command whose help is plain: typer before 0.21.1 escapes its brackets for rich all the same."""
 
     def get_help(self, ctx: Any) -> str:
-        """Format the help.
-
-        Parameters
-        ----------
-        ctx : Context
-
-        Returns
-        -------
-        str
-        """
+        """Format the help."""
         return super().get_help(ctx).replace("\\[", "[")
 
 

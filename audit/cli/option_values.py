@@ -17,33 +17,12 @@ UNITS = {"s": 1, "m": 60, "h": 3600}
 
 
 def texts(values: Sequence[StrEnum] | None) -> tuple[str, ...]:
-    """List choices as texts, each once.
-
-    Parameters
-    ----------
-    values : sequence of StrEnum or None
-        As chosen on the command line.
-
-    Returns
-    -------
-    tuple of str
-        In the order of the first mention; empty for None.
-    """
+    """List choices as texts, each once."""
     return tuple(dict.fromkeys(choice.value for choice in values or ()))
 
 
 def names(values: Sequence[str] | None) -> tuple[str, ...]:
     """List names that were repeated or written with commas, each once.
-
-    Parameters
-    ----------
-    values : sequence of str or None
-        As given on the command line.
-
-    Returns
-    -------
-    tuple of str
-        In the order of the first mention; empty for None.
 
     Examples
     --------
@@ -56,21 +35,6 @@ def names(values: Sequence[str] | None) -> tuple[str, ...]:
 
 def parse_seconds(option: str, text: str) -> float:
     """Read ``90``, ``90s``, ``5m`` or ``1h`` as seconds.
-
-    Parameters
-    ----------
-    option : str
-        For the message.
-    text : str
-
-    Returns
-    -------
-    float
-
-    Raises
-    ------
-    InputError
-        If it is none of these, or not above 0.
 
     Examples
     --------
@@ -89,21 +53,6 @@ def parse_seconds(option: str, text: str) -> float:
 
 def parse_rounds(text: str | Sequence[str]) -> list[int]:
     """Read ``4,5`` or ``0-9``, or several of them, as numbers of rounds.
-
-    Parameters
-    ----------
-    text : str or sequence of str
-        As given on the command line.
-
-    Returns
-    -------
-    list of int
-        Ascending, each once, from 0 to 999,999.
-
-    Raises
-    ------
-    InputError
-        If it is neither, or a range descends or ends more than 100,000 after its begin.
 
     Examples
     --------
@@ -124,25 +73,7 @@ def parse_rounds(text: str | Sequence[str]) -> list[int]:
 
 
 def parse_numbers(option: str, text: str | Sequence[str]) -> tuple[int, ...]:
-    """Read ``1024,2048``, or several of them, as whole numbers.
-
-    Parameters
-    ----------
-    option : str
-        What messages call the option.
-    text : str or sequence of str
-        As given on the command line.
-
-    Returns
-    -------
-    tuple of int
-        In the order given, each >= 0 and of at most nine digits.
-
-    Raises
-    ------
-    InputError
-        If it is anything else.
-    """
+    """Read ``1024,2048``, or several of them, as whole numbers."""
     numbers = [number.strip() for number in _listed(text).split(",")]
     if not all(number.isdigit() and len(number) < 10 for number in numbers):
         raise InputError(f"{option} must be numbers as in 1024,2048, got {_listed(text)!r}")
@@ -150,27 +81,7 @@ def parse_numbers(option: str, text: str | Sequence[str]) -> tuple[int, ...]:
 
 
 def parse_floats(option: str, text: str | Sequence[str], example: str) -> tuple[float, ...]:
-    """Read ``0,0.5,2``, or several of them, as numbers.
-
-    Parameters
-    ----------
-    option : str
-        What messages call the option.
-    text : str or sequence of str
-        As given on the command line.
-    example : str
-        What messages show.
-
-    Returns
-    -------
-    tuple of float
-        In the order given.
-
-    Raises
-    ------
-    InputError
-        If it is anything else.
-    """
+    """Read ``0,0.5,2``, or several of them, as numbers."""
     try:
         return tuple(map(float, _listed(text).split(",")))
     except ValueError:
@@ -182,23 +93,7 @@ def _listed(text: str | Sequence[str]) -> str:
 
 
 def options_by_attack(pairs: Sequence[str] | None) -> Mapping[str, dict[str, Any]]:
-    """Read ``["grid.steps=3"]`` as options of each attack.
-
-    Parameters
-    ----------
-    pairs : sequence of str or None
-        Each ``ATTACK.name=value``.
-
-    Returns
-    -------
-    mapping of str to dict
-        By attack; empty for None.
-
-    Raises
-    ------
-    InputError
-        If a pair names no attack, or is not ``name=value``.
-    """
+    """Read ``["grid.steps=3"]`` as options of each attack."""
     from audit.option_texts import parse_options
 
     found: dict[str, dict[str, Any]] = {}

@@ -35,18 +35,7 @@ class Weighting(StrEnum):
 
 
 def completing(group: str) -> Callable[[str], list[tuple[str, str]]]:
-    """Make the shell completion of an option that takes a component.
-
-    Parameters
-    ----------
-    group : str
-        ``victims``, ``defenses``, ``attacks`` or ``adversaries``.
-
-    Returns
-    -------
-    callable of str
-        Name and summary of each component whose name begins with the text.
-    """
+    """Make the shell completion of an option that takes a component."""
 
     def complete(incomplete: str) -> list[tuple[str, str]]:
         from audit.requests.component_lists import components
@@ -169,40 +158,12 @@ FailOnOption = Annotated[
 
 
 def examples(*lines: str) -> str:
-    """Write the end of a command's help.
-
-    Parameters
-    ----------
-    lines : str
-        Command lines, one each.
-
-    Returns
-    -------
-    str
-        Under the head ``Examples:``.
-    """
+    """Write the end of a command's help."""
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
 
 
 def workers(jobs: int, distributed: str | None) -> int | Cluster:
-    """Choose who works: processes of this machine, or the workers of a scheduler.
-
-    Parameters
-    ----------
-    jobs : int
-        Of ``--jobs``.
-    distributed : str or None
-        Of ``--distributed``.
-
-    Returns
-    -------
-    int or Cluster
-
-    Raises
-    ------
-    InputError
-        If both are given, or the address is none of a scheduler.
-    """
+    """Choose who works: processes of this machine, or the workers of a scheduler."""
     if distributed is None:
         return jobs
     from audit.experiments.cluster import Cluster
@@ -213,20 +174,7 @@ def workers(jobs: int, distributed: str | None) -> int | Cluster:
 
 
 def refuse_idle(why: str, **given: object) -> None:
-    """Refuse options that mean nothing beside others.
-
-    Parameters
-    ----------
-    why : str
-        What is said after the option's name.
-    **given : object
-        Name of an option, with ``_`` or ``-`` -> something true where it was given.
-
-    Raises
-    ------
-    InputError
-        Naming the first that was given.
-    """
+    """Refuse options that mean nothing beside others."""
     for name, value in given.items():
         if value:
             raise InputError(f"--{name.replace('_', '-')} {why}; leave it out")

@@ -31,23 +31,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Output:
-    """How a command was asked to answer.
+    """How a command was asked to answer."""
 
-    Attributes
-    ----------
-    quiet : bool
-        Say nothing but errors, crossed bars and, where it was asked for, the JSON value.
-    as_json : bool
-        Print one JSON value instead of tables and lines.
-    estimate : bool
-        Run no experiment, but say about how long it will take.
-    losses : list of dict
-        Of the ratings that were loaded; they go into the JSON value.
-    """
-
-    quiet: bool = False
-    as_json: bool = False
-    estimate: bool = False
+    quiet: bool = False  # say nothing but errors, crossed bars and, where it was asked for, the JSON value
+    as_json: bool = False  # print one JSON value instead of tables and lines
+    estimate: bool = False  # run no experiment, but say about how long it will take
+    # of the ratings that were loaded; they go into the JSON value
     losses: list[dict[str, Any]] = field(default_factory=list)
 
     def show(self, what: str | Table | Sheet) -> None:
@@ -155,19 +144,7 @@ def _plain(value: Any) -> Any:
 
 
 def judge(conditions: Sequence[Any], rows: Sequence[Mapping[str, Any]]) -> None:
-    """Hold the rows against the bars of ``--fail-on``: a line on stderr for each, and the exit code.
-
-    Parameters
-    ----------
-    conditions : sequence of Condition
-    rows : sequence of mapping
-        Result rows, with the columns of ``results.json``.
-
-    Raises
-    ------
-    typer.Exit
-        With 1 where a bar is crossed, else 3 where one was not measured.
-    """
+    """Hold the rows against the bars of ``--fail-on``: a line on stderr for each, and the exit code."""
     from audit.cli.gate import check
 
     outcome = check(conditions, rows)
@@ -181,10 +158,6 @@ def show(what: str | Table | Sheet) -> None:
     """Print a table or a line of text: folded to the width of a terminal, plain where there is none.
 
     Nothing in it is obeyed: control characters are shown.
-
-    Parameters
-    ----------
-    what : str, Table or Sheet
     """
     from rich.console import Console
     from rich.table import Table
@@ -202,13 +175,7 @@ def show(what: str | Table | Sheet) -> None:
 
 
 def emit(write: Callable[[], None]) -> None:
-    """Write to stdout; where its reader is no more, the work and its exit code still count.
-
-    Parameters
-    ----------
-    write : callable
-        Prints; it is called once.
-    """
+    """Write to stdout; where its reader is no more, the work and its exit code still count."""
     try:
         write()
         sys.stdout.flush()

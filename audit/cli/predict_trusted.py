@@ -29,33 +29,6 @@ def predict_trusted(
 ) -> None:
     """Train and show.
 
-    Parameters
-    ----------
-    output : Output
-        What to print, and how.
-    data : str
-        Name or path of the ratings.
-    out : Path
-        Directory of the results.
-    method : list of str, optional
-        Systems of ``SYSTEMS``; all of them by default, the first where something is varied.
-    factors : tuple of int
-        Numbers of factors K.
-    rounds, runs : int
-        Rounds of training, and seeds.
-    vary : str
-        A key of ``VARIED``: what takes several values.
-    who : int or Cluster
-        Processes, or workers that may be on other machines.
-    seed : int
-    set_ : list of str
-        Options of the victim, NAME=VALUE.
-
-    Raises
-    ------
-    InputError
-        If ``out`` cannot be written, or data, method or an option is not usable.
-
     References
     ----------
     Paper 004, doi:10.3390/app122111118.

@@ -38,31 +38,7 @@ def accounts_of(
     adversary: str = "",
     on_received: bool = True,
 ) -> list[Stated]:
-    """Ask each defense what it states about the setting that ran.
-
-    Parameters
-    ----------
-    name : str
-        Of the victim in the registry.
-    victims : sequence of Victim
-        One for each scenario.
-    defenses : sequence of Defense
-    ratings : Ratings
-        As they were rated; defenses on the devices are applied here.
-    n_rounds : int
-        Rounds that ran, from round 0 on, recorded or not; >= 1.
-    seed : int
-    adversary : str
-        Who receives rows where they go along a graph: ``neighbour:N`` or ``neighbours:N,M``; of anybody
-        else, and of nobody, the account is that of one receiver, and of all.
-    on_received : bool
-        As of ``victims.recording.record``.
-
-    Returns
-    -------
-    list of Stated
-        One per defense, in their order.
-    """
+    """Ask each defense what it states about the setting that ran."""
     held = ratings
     for defense in defenses:
         held = defense.on_device(held, seed)

@@ -28,36 +28,15 @@ RIDGE = 0.1  # of the factor that is estimated from the final V
 
 @dataclass(frozen=True)
 class Canaries:
-    """One rating per client, chosen by coins.
+    """One rating per client, chosen by coins."""
 
-    Attributes
-    ----------
-    ratings : Ratings
-        With the chosen values.
-    entry : (n_users,)
-        Which rating of ``ratings`` it is.
-    coin : (n_users,)
-        True for the highest level.
-    """
-
-    ratings: Ratings
-    entry: Int[np.ndarray, " users"]
-    coin: Bool[np.ndarray, " users"]
+    ratings: Ratings  # with the chosen values
+    entry: Int[np.ndarray, " users"]  # which rating of ``ratings`` it is
+    coin: Bool[np.ndarray, " users"]  # true for the highest level
 
 
 def plant(ratings: Ratings, seed: int) -> Canaries:
-    """Plant a canary in every client's ratings: one of them is set to the lowest or highest level by a coin.
-
-    Parameters
-    ----------
-    ratings : Ratings
-        Every client has one at least.
-    seed : int
-
-    Returns
-    -------
-    Canaries
-    """
+    """Plant a canary in every client's ratings."""
     rng = generator(seed, Purpose.CANARIES)
     entry = ratings.indptr[:-1] + rng.integers(0, np.diff(ratings.indptr))
     coin = rng.random(ratings.n_users) < 0.5
@@ -75,20 +54,7 @@ class Worlds(NamedTuple):
 
 
 def worlds(canaries: Canaries, defenses: Sequence[Defense], seed: int) -> Worlds:
-    """Hold both hypotheses about every canary, as the clients' devices do.
-
-    Parameters
-    ----------
-    canaries : Canaries
-    defenses : sequence of Defense
-        Those that act on the device change the ratings of both worlds.
-    seed : int
-        Of the recording.
-
-    Returns
-    -------
-    Worlds
-    """
+    """Hold both hypotheses about every canary, as the clients' devices do."""
     ratings = canaries.ratings
     held = []
     for level in (ratings.levels[0], ratings.levels[-1]):
@@ -106,19 +72,7 @@ def worlds(canaries: Canaries, defenses: Sequence[Defense], seed: int) -> Worlds
 
 
 def score_exact(view: View, both: Worlds) -> Float[np.ndarray, " users"]:
-    """Score the canaries where no fresh noise is left, by what the attack ``trajectory`` fits.
-
-    Parameters
-    ----------
-    view : View
-        The recommender's, of consecutive rounds.
-    both : Worlds
-
-    Returns
-    -------
-    (n_users,)
-        -1 at the low and 1 at the high world's value; 0 where there is no canary to see.
-    """
+    """Score the canaries where no fresh noise is left, by what the attack ``trajectory`` fits."""
     seen = both.entry >= 0
     low, high = both.low.values[both.entry], both.high.values[both.entry]
     value = fitted_values(view, np.where(seen, both.low.items[both.entry], -1))
@@ -129,39 +83,13 @@ def score_exact(view: View, both: Worlds) -> Float[np.ndarray, " users"]:
 
 
 def score_noisy(view: View, both: Worlds, seed: int) -> Float[np.ndarray, " users"]:
-    """Score the canaries under noise of known scale, by the log likelihood ratio of the high world.
-
-    Parameters
-    ----------
-    view : View
-        The recommender's, of consecutive rounds with fresh noise, or of one round.
-    both : Worlds
-    seed : int
-        Of the random start.
-
-    Returns
-    -------
-    (n_users,)
-        Nats; 0 where there is no canary to see.
-    """
+    """Score the canaries under noise of known scale, by the log likelihood ratio of the high world."""
     ratio = log_likelihood_ratio(view, both.low.matrix(), both.high.matrix(), seed)
     return np.where(both.entry >= 0, ratio, 0.0)
 
 
 def score_final(items: Float[np.ndarray, "items K"], both: Worlds) -> Float[np.ndarray, " users"]:
-    """Score the canaries from the final V alone: how far the prediction is above the middle of both worlds.
-
-    Parameters
-    ----------
-    items : (n_items, n_factors)
-        The recommender's V.
-    both : Worlds
-
-    Returns
-    -------
-    (n_users,)
-        In stars; 0 where there is no canary to see.
-    """
+    """Score the canaries from the final V alone."""
     score = np.zeros(both.low.n_users)
     low = both.low
     for user in np.flatnonzero(both.entry >= 0):

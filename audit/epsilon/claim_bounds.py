@@ -33,22 +33,6 @@ def planted_bounds(task: Claim, ratings: Ratings, folder: Path, shared: Row) -> 
 
     For all canaries, and for the third of them with the smallest claims.
 
-    Parameters
-    ----------
-    task : Claim
-        The cell.
-    ratings : Ratings
-        Without the canaries.
-    folder : Path
-        Where the run is recorded.
-    shared : Row
-        Columns that all rows have in common.
-
-    Returns
-    -------
-    list of Row
-        One per view and group of canaries; bounds in nats.
-
     References
     ----------
     Steinke, Nasr and Jagielski 2023, arXiv:2305.08846.
@@ -124,24 +108,7 @@ def _bound_row(
 
 
 def repeated_bounds(task: Claim, ratings: Ratings, folder: Path, shared: Row) -> list[Row]:
-    """Bound epsilon from below, view by view, for one client's rating, by independent runs.
-
-    Parameters
-    ----------
-    task : Claim
-        The cell, with ``repetitions`` > 0.
-    ratings : Ratings
-        Without the canaries.
-    folder : Path
-        Where the runs are recorded.
-    shared : Row
-        Columns that all rows have in common.
-
-    Returns
-    -------
-    list of Row
-        One per view; bounds in nats.
-    """
+    """Bound epsilon from below, view by view, for one client's rating, by independent runs."""
     plan = task.plan
     canaries = plant(ratings, plan.seed)
     begin = time.perf_counter()

@@ -32,40 +32,20 @@ NO_NOISE = "none"  # of a protocol that nothing protects
 
 @dataclass(frozen=True)
 class Plan:
-    """What to audit.
-
-    Attributes
-    ----------
-    protocols, noises : tuple of str
-    epsilons : tuple of float
-        Largest budgets.
-    data : str
-        As given to ``--data``; part of the results.
-    source : str
-        Where the published split is looked for; empty: what ``data`` says.
-    rounds : int
-        Rounds that the recommender watches, from the first.
-    epochs : int
-        Of the whole training.
-    repetitions : int
-        Runs of the protocol in each of two worlds, for one client; 0 for none.
-    bounds : bool
-        Whether ratings are planted for lower bounds; without, what is read and the error are measured alone.
-    seed : int
-    victim_options : dict
-    """
+    """What to audit."""
 
     protocols: tuple[str, ...] = PROTOCOLS
     noises: tuple[str, ...] = NOISES
-    epsilons: tuple[float, ...] = (1.0,)
-    data: str = "synthetic"
-    rounds: int = 12
-    epochs: int = 100
-    repetitions: int = 0
+    epsilons: tuple[float, ...] = (1.0,)  # largest budgets
+    data: str = "synthetic"  # as given to ``--data``; part of the results
+    rounds: int = 12  # rounds that the recommender watches, from the first
+    epochs: int = 100  # of the whole training
+    repetitions: int = 0  # runs of the protocol in each of two worlds, for one client; 0 for none
+    # whether ratings are planted for lower bounds; without, what is read and the error are measured alone
     bounds: bool = True
     seed: int = 0
     victim_options: dict[str, Any] = field(default_factory=dict)
-    source: str = ""
+    source: str = ""  # where the published split is looked for; empty: what ``data`` says
 
     @property
     def victim(self) -> dict[str, Any]:
@@ -75,24 +55,13 @@ class Plan:
 
 @dataclass(frozen=True)
 class Claim:
-    """The task of a cell.
-
-    Attributes
-    ----------
-    plan : Plan
-    protocol, noise : str
-    epsilon : float
-        Largest budget.
-    repetitions : int
-        0 plants ratings instead.
-    n_users : int
-    """
+    """The task of a cell."""
 
     plan: Plan
     protocol: str
     noise: str
-    epsilon: float
-    repetitions: int
+    epsilon: float  # largest budget
+    repetitions: int  # 0 plants ratings instead
     n_users: int
 
     @property
@@ -123,19 +92,7 @@ class Claim:
 
 
 def tasks_of(plan: Plan, n_users: int) -> list[Claim]:
-    """List what a plan audits.
-
-    Parameters
-    ----------
-    plan : Plan
-    n_users : int
-        Clients.
-
-    Returns
-    -------
-    list of Claim
-        By budget, protocol and noise: planted ratings first, then repetitions.
-    """
+    """List what a plan audits."""
     return [
         Claim(plan, protocol, noise, epsilon, repetitions, n_users)
         for epsilon in plan.epsilons
@@ -146,25 +103,7 @@ def tasks_of(plan: Plan, n_users: int) -> list[Claim]:
 
 
 def cells_of(plan: Plan, ratings: Ratings, directory: Path) -> list[Cell[Claim]]:
-    """List the cells of a plan.
-
-    Parameters
-    ----------
-    plan : Plan
-    ratings : Ratings
-    directory : Path
-        Of the results.
-
-    Returns
-    -------
-    list of Cell
-        As ``tasks_of`` has them.
-
-    Raises
-    ------
-    InputError
-        If a client has no rating.
-    """
+    """List the cells of a plan."""
     if np.diff(ratings.indptr).min() < 1:
         raise InputError("every client must have a rating, for one of each is planted; drop the others")
     content = content_of(ratings)
@@ -194,19 +133,7 @@ def _cell(task: Claim, content: str, directory: Path) -> Cell[Claim]:
 
 
 def trained(claim: Claim, ratings: Ratings, rounds: int) -> Run:
-    """Train the system of a claim.
-
-    Parameters
-    ----------
-    claim : Claim
-    ratings : Ratings
-    rounds : int
-
-    Returns
-    -------
-    Run
-        After the last round.
-    """
+    """Train the system of a claim."""
     plan = claim.plan
     run = start(make_victim(VICTIM, plan.victim), ratings, make_defenses(claim.defense), plan.seed)
     for round_ in range(rounds):
@@ -215,20 +142,7 @@ def trained(claim: Claim, ratings: Ratings, rounds: int) -> Run:
 
 
 def recorded(claim: Claim, ratings: Ratings, folder: Path) -> View:
-    """Record the system of a claim.
-
-    Parameters
-    ----------
-    claim : Claim
-    ratings : Ratings
-    folder : Path
-        Of the transcript.
-
-    Returns
-    -------
-    View
-        The recommender's.
-    """
+    """Record the system of a claim."""
     plan = claim.plan
     victim, defenses = make_victim(VICTIM, plan.victim), make_defenses(claim.defense)
     record(victim, ratings, folder, rounds=range(plan.rounds), defenses=defenses, seed=plan.seed)

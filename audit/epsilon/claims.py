@@ -55,22 +55,7 @@ from victims.transcript.writer import truth_path
 
 
 def settled(plan: Plan) -> Plan:
-    """Check the numbers and options of a plan.
-
-    Parameters
-    ----------
-    plan : Plan
-
-    Returns
-    -------
-    Plan
-        The same, with each value once.
-
-    Raises
-    ------
-    InputError
-        If a name or number is out of range.
-    """
+    """Check the numbers and options of a plan."""
     require_fields(
         plan,
         "claims",
@@ -113,18 +98,6 @@ def settled(plan: Plan) -> Plan:
 def budget_quantiles(epsilon: float, ratings: Ratings, seed: int) -> dict[str, list[float]]:
     """Compute quantiles 0, 1/4, 1/2, 3/4 and 1 of the budgets of users and items, and of ratings.
 
-    Parameters
-    ----------
-    epsilon : float
-        The largest budget, 1e-9 to 1e9, in nats.
-    ratings : Ratings
-    seed : int
-
-    Returns
-    -------
-    dict
-        "users", "items" and "ratings", five numbers each, in nats.
-
     References
     ----------
     Paper 002, arXiv:2212.00306, Table 2.
@@ -158,23 +131,7 @@ run = EXPERIMENT.run
 
 
 def held_out_error(task: Claim, ratings: Ratings, folder: Path, shared: Row) -> list[Row]:
-    """Measure the held-out error of the same system, trained to the end.
-
-    Parameters
-    ----------
-    task : Claim
-    ratings : Ratings
-        All of them; some are left out here.
-    folder : Path
-        Of the cell; not used.
-    shared : dict
-        Columns that all rows of the cell have.
-
-    Returns
-    -------
-    list of dict
-        One result row, its value in stars squared.
-    """
+    """Measure the held-out error of the same system, trained to the end."""
     plan = task.plan
     begin = time.perf_counter()
     train, test = published_split(plan.source or plan.data, ratings) or leave_out(ratings, TESTED, plan.seed)
@@ -217,24 +174,7 @@ def _leak(task: Claim, ratings: Ratings, folder: Path, shared: Row) -> list[Row]
 
 
 def read_by_a_fellow(task: Claim, ratings: Ratings, path: Path, truth: Truth, shared: Row) -> list[Row]:
-    """What another client reads: the typical one, of V in all rounds and its own uploads.
-
-    Parameters
-    ----------
-    task : Claim
-    ratings : Ratings
-        What was trained on.
-    path : Path
-        Of the recording.
-    truth : Truth
-    shared : dict
-        Columns that all rows of the cell have.
-
-    Returns
-    -------
-    list of dict
-        Result rows, one a metric.
-    """
+    """What another client reads: the typical one, of V in all rounds and its own uploads."""
     adversary = f"client:{typical_client(ratings)}"
     view = open_transcript(path).view(adversary)
     begin = time.perf_counter()
@@ -246,18 +186,7 @@ def read_by_a_fellow(task: Claim, ratings: Ratings, path: Path, truth: Truth, sh
 
 
 def told_ceiling(task: Claim, ratings: Ratings) -> Ceiling:
-    """Count the ratings that a decoder reads which is told W, the clients' factors and the levels' shares.
-
-    Parameters
-    ----------
-    task : Claim
-    ratings : Ratings
-
-    Returns
-    -------
-    Ceiling
-        Of the ratings that clients hold.
-    """
+    """Count the ratings that a decoder reads which is told W, the clients' factors and the levels' shares."""
     plan = task.plan
     now = trained(task, ratings, 0)
     held, levels = now.ratings, np.array(ratings.levels)

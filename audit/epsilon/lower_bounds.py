@@ -31,21 +31,11 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Bound:
-    """A lower bound of epsilon.
+    """A lower bound of epsilon."""
 
-    Attributes
-    ----------
-    epsilon : float
-        >= 0, at ``confidence``.
-    confidence : float
-    most : float
-        The largest bound that so many trials could give.
-    trials : int
-    """
-
-    epsilon: float
+    epsilon: float  # >= 0, at ``confidence``
     confidence: float
-    most: float
+    most: float  # the largest bound that so many trials could give
     trials: int
 
 
@@ -54,25 +44,7 @@ def from_repetitions(
     outside: Float[np.ndarray, " more_runs"],
     confidence: float = CONFIDENCE,
 ) -> Bound:
-    """Lower bound from independent runs in two neighbouring worlds.
-
-    Parameters
-    ----------
-    inside, outside : (n_runs,)
-        Scores, large for the first world; infinite ones are fine.
-    confidence : float
-        Between 0 and 1.
-
-    Returns
-    -------
-    Bound
-        In nats.
-
-    Raises
-    ------
-    InputError
-        If a world has no run, or a score is NaN.
-    """
+    """Lower bound from independent runs in two neighbouring worlds."""
     _check(confidence, inside, outside)
     events = 2 * len(THRESHOLDS)
     level = (1 - confidence) / (2 * events)
@@ -107,24 +79,6 @@ def from_one_run(
     confidence: float = CONFIDENCE,
 ) -> Bound:
     """Lower bound from records whose values were chosen by fair coins in one run.
-
-    Parameters
-    ----------
-    score : (n_records,)
-        Positive where the adversary guesses True; 0 is no guess.
-    coin : (n_records,)
-    confidence : float
-        Between 0 and 1.
-
-    Returns
-    -------
-    Bound
-        In nats.
-
-    Raises
-    ------
-    InputError
-        If there is no record, or a score is NaN.
 
     References
     ----------

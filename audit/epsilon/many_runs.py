@@ -34,17 +34,7 @@ class Repeated(NamedTuple):
 
 
 def typical_client(ratings: Ratings) -> int:
-    """Choose the client whose number of ratings is the median, the first of them.
-
-    Parameters
-    ----------
-    ratings : Ratings
-
-    Returns
-    -------
-    int
-        Its id.
-    """
+    """Choose the client whose number of ratings is the median, the first of them."""
     counts = np.diff(ratings.indptr)
     return int(np.argsort(counts, kind="stable")[counts.size // 2])
 
@@ -60,30 +50,7 @@ def repeat(
     runs: int,
     seed: int,
 ) -> Repeated:
-    """Run the protocol again and again, in both worlds, and score the canary of the typical client.
-
-    Parameters
-    ----------
-    victim : Victim
-    canaries : Canaries
-        All clients' ratings; the planted one of the typical client is flipped.
-    defenses_of : callable
-        Makes the defenses of a run.
-    folder : Path
-        For one recording at a time; removed.
-    rounds : int
-        That the recommender watches, from the first.
-    noisy : bool
-        Fresh noise is left in every round.
-    runs : int
-        In each world, >= 1.
-    seed : int
-        The runs take the seeds after it.
-
-    Returns
-    -------
-    Repeated
-    """
+    """Run the protocol again and again, in both worlds, and score the canary of the typical client."""
     client = typical_client(canaries.ratings)
     names = ("all rounds", "first round") if noisy else ("all rounds",)
     scores: dict[bool, dict[str, list[float]]] = {

@@ -34,25 +34,13 @@ TOLD = (WORSE, UNTESTED, GONE, BETTER, NEW)
 
 @dataclass(frozen=True)
 class Change:
-    """One cell in both results.
+    """One cell in both results."""
 
-    Attributes
-    ----------
-    cell : tuple of str
-        Values of ``CELL``.
-    said : str
-        worse, better, same, no longer tested, not tested before, or no longer there.
-    before, after : float
-        Advantages; NaN where nothing was tested.
-    p_value : float
-        Two-sided, adjusted for all comparisons; NaN where there was none.
-    """
-
-    cell: tuple[str, ...]
-    said: str
-    before: float
-    after: float
-    p_value: float
+    cell: tuple[str, ...]  # values of ``CELL``
+    said: str  # worse, better, same, no longer tested, not tested before, or no longer there
+    before: float  # advantages; NaN where nothing was tested
+    after: float  # advantages; NaN where nothing was tested
+    p_value: float  # two-sided, adjusted for all comparisons; NaN where there was none
 
     def __str__(self) -> str:
         """One line for people."""
@@ -65,19 +53,7 @@ class Change:
 
 
 def changes(after: Sequence[Mapping[str, Any]], before: Sequence[Mapping[str, Any]]) -> list[Change]:
-    """Hold results against earlier ones.
-
-    Parameters
-    ----------
-    after, before : sequence of mapping
-        Result rows; guesses, metrics without an advantage and attacks that one of them did not need are left
-        out.
-
-    Returns
-    -------
-    list of Change
-        One for each cell of either, those of ``after`` first.
-    """
+    """Hold results against earlier ones."""
     idle = {_attack(row) for row in (*after, *before) if row["status"] == "not needed"}
     new, old = (_by_cell([row for row in rows if _attack(row) not in idle]) for rows in (after, before))
     both = [cell for cell in new if cell in old and _tested(new[cell]) and _tested(old[cell])]

@@ -37,28 +37,7 @@ class WrongAnswer(Exception):
 def answered(
     name: str, options: dict[str, Any] | None, view: View, seed: int, progress: Progress = silent
 ) -> Reconstruction:
-    """Run an attack on a view; where its arithmetic breaks down it has abstained on everybody.
-
-    Parameters
-    ----------
-    name : str
-        Of the attack.
-    options : dict, optional
-        Its hyper-parameters.
-    view : View
-    seed : int
-    progress : callable
-        Is told steps taken and steps in all.
-
-    Returns
-    -------
-    Reconstruction
-
-    Raises
-    ------
-    WrongAnswer
-        If it returns anything but a reconstruction of the clients of the view.
-    """
+    """Run an attack on a view; where its arithmetic breaks down it has abstained on everybody."""
     attack, theirs = make_attack(name, options), entry("attacks", name).package
     try:
         # thousands of small matrices: a second thread of BLAS waits busily, 100 times as long as they take
@@ -75,28 +54,7 @@ def answered(
 def answered_or_refused(
     name: str, options: dict[str, Any] | None, view: View, seed: int, progress: Progress = silent
 ) -> Reconstruction:
-    """Run one attack alone, where nothing else goes on when it fails.
-
-    Parameters
-    ----------
-    name : str
-        Of the attack.
-    options : dict, optional
-        Its hyper-parameters.
-    view : View
-    seed : int
-    progress : callable
-        Is told steps taken and steps in all.
-
-    Returns
-    -------
-    Reconstruction
-
-    Raises
-    ------
-    InputError
-        If an attack of another package fails or breaks the interface, or anybody's ends the program.
-    """
+    """Run one attack alone, where nothing else goes on when it fails."""
     try:
         return answered(name, options, view, seed, progress)
     except (InputError, KeyboardInterrupt):
@@ -111,20 +69,7 @@ def answered_or_refused(
 
 
 def complaints(found: object, view: View) -> Iterator[str]:
-    """Say how an answer breaks the interface, the worst first; what is below may need what is above.
-
-    Parameters
-    ----------
-    found : object
-        What an attack returned.
-    view : View
-        What it was given.
-
-    Yields
-    ------
-    str
-        Goes on after "attack NAME".
-    """
+    """Say how an answer breaks the interface, the worst first; what is below may need what is above."""
     if not isinstance(found, Reconstruction):
         yield f"must return a Reconstruction, got {type(found).__name__}"
         return

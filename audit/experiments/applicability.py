@@ -13,25 +13,6 @@ from victims.applicability import obstacle
 def obstacle_of(victim: str, options: Mapping[str, Any], defense: str) -> str:
     """Say why a victim cannot have a defense.
 
-    Parameters
-    ----------
-    victim : str
-        In the registry.
-    options : mapping of str to Any
-        Of the victim, with its scenario.
-    defense : str
-        One, or several with ``+`` between them.
-
-    Returns
-    -------
-    str
-        Empty where it can.
-
-    Raises
-    ------
-    InputError
-        If a name or an option is unknown, or a value is not allowed.
-
     Examples
     --------
     >>> obstacle_of("mf", {}, "laplace"), obstacle_of("pdmfrec", {}, "paillier")[:23]

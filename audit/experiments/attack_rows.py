@@ -46,29 +46,16 @@ DIAGNOSTICS = {  # metric -> what an attack says of itself, client by client
 
 @dataclass(frozen=True)
 class Attempt:
-    """One attack by one adversary.
-
-    Attributes
-    ----------
-    attack, adversary : str
-    options : dict
-        Of the attack.
-    sample : int
-        Clients for attacks that solve client by client.
-    seed : int
-    label : str
-        What a person recognizes it by.
-    of_sample : bool
-        The truth is of the clients that were recorded, and the adversary may be told something of others, too
-        (a helper is): answers about those are left out.
-    """
+    """One attack by one adversary."""
 
     attack: str
     adversary: str
-    options: dict[str, Any] = field(default_factory=dict)
-    sample: int = 20
+    options: dict[str, Any] = field(default_factory=dict)  # of the attack
+    sample: int = 20  # clients for attacks that solve client by client
     seed: int = 0
-    label: str = ""
+    label: str = ""  # what a person recognizes it by
+    # the truth is of the clients that were recorded, and the adversary may be told something of others, too
+    # (a helper is): answers about those are left out
     of_sample: bool = False
 
 
@@ -84,22 +71,6 @@ def rows_of(
     """Attack a recording, score the answer, and say how the attack fared.
 
     ``seconds`` of each row is all that was spent for them, permutation replicates included.
-
-    Parameters
-    ----------
-    attempt : Attempt
-    columns : dict
-        Columns that all rows have in common.
-    transcript : Transcript
-    truth : Truth or None
-        Without it the rows say for whom the attack has an answer, and how sure it says it is.
-    say : callable
-    with_ceilings : bool
-        Compute the limits where that is possible; those of ratings that are never sent are computed anyway.
-
-    Returns
-    -------
-    list of dict
     """
     start = time.perf_counter()
     rows = _made(attempt, columns, transcript, truth, say, with_ceilings)
@@ -203,48 +174,19 @@ def _seen_bytes(view: View) -> int:
 
 
 def rows_of_others(view: View, attack: str) -> View:
-    """Leave out what a client itself uploaded, where it receives rows of others and the attack takes any.
-
-    Parameters
-    ----------
-    view : View
-    attack : str
-
-    Returns
-    -------
-    View
-    """
+    """Leave out what a client itself uploaded, where it receives rows of others and the attack takes any."""
     others = users_of_others(view)
     whole = others.size in (0, view.users.size) or entry("attacks", attack).whole
     return view if whole else view.select(others)
 
 
 def users_of_others(view: View) -> np.ndarray:
-    """Clients whose uploads an adversary receives, without itself.
-
-    Parameters
-    ----------
-    view : View
-
-    Returns
-    -------
-    (n_users,)
-    """
+    """Clients whose uploads an adversary receives, without itself."""
     return view.users[~np.isin(view.users, view.members)]
 
 
 def own_rows_alone(view: View) -> str:
-    """Say that a client receives nothing of others, or nothing.
-
-    Parameters
-    ----------
-    view : View
-
-    Returns
-    -------
-    str
-        Empty where it receives something.
-    """
+    """Say that a client receives nothing of others, or nothing."""
     if not view.members or not view.users.size or users_of_others(view).size:
         return ""
     return f"beside its own uploads, {nothing_received(view)}" if view.anonymous_rows else OWN_ROWS

@@ -33,7 +33,8 @@ Step = Callable[[int, str], None]  # told how many cells of a batch are done, an
 
 class Done(NamedTuple):
     """A finished cell: its rows, the seconds that they took (NaN where they were there before), and an array
-    that is kept beside them."""
+    that is kept beside them.
+    """
 
     rows: list[Row]
     seconds: float = float("nan")
@@ -51,38 +52,7 @@ def run_batch(
     found: Callable[[Cell[Task], list[Row]], None] = silent,
     deadline: float | None = None,
 ) -> list[Done]:
-    """Compute the cells of a batch that nobody has finished; those that another run did meanwhile are read.
-
-    Parameters
-    ----------
-    procedure : Procedure
-    given : object
-        What all cells start from.
-    keep_scratch : bool
-        Leave what was prepared.
-    batch : tuple of Cell
-        With one scratch.
-    step : callable
-        Called with (cells done, what goes on).
-    before : sequence of dict
-        Rows of cells of this batch that were finished before.
-    found : callable
-        Called with each cell and its rows as it is finished.
-    deadline : float or None
-        As of ``time.monotonic``; what is not finished by then is rows that say so, and is not kept.
-
-    Returns
-    -------
-    list of Done
-        In the order of the batch.
-
-    Raises
-    ------
-    InputError
-        If a cell says that the request is wrong.
-    OutputError
-        If something cannot be written.
-    """
+    """Compute the cells of a batch that nobody has finished."""
     keep_programs()
     with ExitStack() as stack:
         claim = claim_of(batch[0])
@@ -112,34 +82,12 @@ def _counted(step: Step, before: int, done: int, what: str) -> None:
 
 
 def claim_of(cell: Cell[Task]) -> Path | None:
-    """Say what only one run may work on at a time.
-
-    Parameters
-    ----------
-    cell : Cell
-        The first of its batch.
-
-    Returns
-    -------
-    Path or None
-        None where nothing is kept.
-    """
+    """Say what only one run may work on at a time."""
     return cell.scratch[0] if cell.scratch else cell.path
 
 
 def keep(cell: Cell[Task], done: Done) -> None:
-    """Write a finished cell; one that failed or was not run is not kept, so that a repeated run tries again.
-
-    Parameters
-    ----------
-    cell : Cell
-    done : Done
-
-    Raises
-    ------
-    OutputError
-        If it cannot be written.
-    """
+    """Write a finished cell; one that failed or was not run is not kept."""
     if cell.path is not None and not any(row["status"] in UNKEPT for row in done.rows):
         if done.beside is not None:
             write_user_errors(cell.path, done.beside)

@@ -54,39 +54,7 @@ def run(
     found: Found = silent,
     deadline: float | None = None,
 ) -> list[Row]:
-    """Run every cell that is not there yet and write the result files.
-
-    Parameters
-    ----------
-    campaign : Campaign
-        Settled.
-    ratings : Ratings
-        What ``campaign.data`` names.
-    directory : Path
-        RESULTS; created if missing.
-    keep_transcripts : bool
-        Leave the recordings in ``RESULTS/transcripts``.
-    jobs : int or Cluster
-        Parallel processes; -1 is one per core. Or workers that may be on other machines.
-    report : callable
-        Called with (cells done, cells in all, what is going on).
-    found : callable
-        Called with the rows of each cell.
-    deadline : float or None
-        As of ``time.monotonic``; for ``jobs`` 1.
-
-    Returns
-    -------
-    list of dict
-        All rows, in the order of the grid, as in ``results.json``.
-
-    Raises
-    ------
-    InputError
-        If a name or option is wrong, no cell applies, or the adversary sees nothing under the defenses.
-    OutputError
-        If something cannot be written.
-    """
+    """Run every cell that is not there yet and write the result files."""
     _check(campaign)
     cells = cells_of(campaign, ratings, directory)
     refuse_if_none_applies(cells)  # before anything is written
@@ -98,21 +66,7 @@ def run(
 
 
 def settled(campaign: Campaign) -> Campaign:
-    """Choose scenarios and attacks where none are named, and check every name.
-
-    Parameters
-    ----------
-    campaign : Campaign
-
-    Returns
-    -------
-    Campaign
-
-    Raises
-    ------
-    InputError
-        If a name or option is wrong.
-    """
+    """Choose scenarios and attacks where none are named, and check every name."""
     _check_values(campaign)
     grid = scenarios(campaign.victim, campaign.updates, campaign.weightings, campaign.victim_options)
     first = {**grid.options, "update": grid.updates[0], "weighting": grid.weightings[0]}
@@ -179,33 +133,13 @@ def _check_values(campaign: Campaign) -> None:
 
 
 def check_adversary(name: str) -> None:
-    """Refuse an adversary that no recording has.
-
-    Parameters
-    ----------
-    name : str
-
-    Raises
-    ------
-    InputError
-        If nobody has that name.
-    """
+    """Refuse an adversary that no recording has."""
     if name not in ADVERSARIES and not name.startswith((CLIENT, NEIGHBOUR, NEIGHBOURS)):
         raise InputError(f"adversary must be one of {', '.join(ADVERSARIES)}, got {name!r}")
 
 
 def refuse_unnumbered(adversary: str) -> None:
-    """Refuse clients who are not named by their numbers: in a recording of our own they have no other names.
-
-    Parameters
-    ----------
-    adversary : str
-
-    Raises
-    ------
-    InputError
-        Naming the adversary.
-    """
+    """Refuse clients who are not named by their numbers."""
     who, colon, numbers = adversary.partition(":")
     many = numbers.split(",") if f"{who}:" == NEIGHBOURS else [numbers]
     if colon and not all(one.isascii() and one.isdigit() and len(one) < 10 for one in many):

@@ -22,73 +22,30 @@ from victims.protocols.base import Victim
 def usual_attacks(
     victim: str, options: dict[str, Any] | None = None, defenses: Sequence[str] = ()
 ) -> tuple[str, ...]:
-    """Choose the attacks where none is named: those that adapt to the victim and its defenses, and a guess.
-
-    Parameters
-    ----------
-    victim : str
-    options : dict, optional
-        Of the victim.
-    defenses : sequence of str
-
-    Returns
-    -------
-    tuple of str
-
-    Raises
-    ------
-    InputError
-        If the victim, an option or a defense is unknown.
-    """
+    """Choose the attacks where none is named: those that adapt to the victim and its defenses."""
     text = "+".join(defenses) or "none"
     return (*(one.name for one in attackers_of(victim, options or {}, text)), "guess-majority")
 
 
 @dataclass(frozen=True)
 class Campaign:
-    """What to run.
-
-    Attributes
-    ----------
-    victim : str
-    data : str
-        As given to ``--data``; part of the results.
-    updates, weightings : tuple of str
-        Scenarios are their product; empty: all that the victim has.
-    attacks : tuple of str
-        Empty: those that adapt to the victim and its defenses, and a guess.
-    rounds : tuple of int
-        Rounds that the adversary watches, counted from 0.
-    adversary : str
-    seed : int
-        Of the victim's start, the samples and the attacks.
-    sample : int
-        Clients for attacks that solve client by client.
-    users : int or None
-        Clients to record; None records all.
-    defenses : tuple of str
-        As ``laplace:scale=2``, applied in this order; the server trains on what it receives.
-    victim_options : dict
-    attack_options : dict
-        Attack -> its options.
-    exhaustive : bool
-        Attack also where every question of an attack is answered.
-    """
+    """What to run."""
 
     victim: str = "fedmvmf"
-    data: str = "synthetic"
-    updates: tuple[str, ...] = ()
-    weightings: tuple[str, ...] = ()
-    attacks: tuple[str, ...] = ()
-    rounds: tuple[int, ...] = (4, 5)
+    data: str = "synthetic"  # as given to ``--data``; part of the results
+    updates: tuple[str, ...] = ()  # scenarios are their product; empty: all that the victim has
+    weightings: tuple[str, ...] = ()  # scenarios are their product; empty: all that the victim has
+    attacks: tuple[str, ...] = ()  # empty: those that adapt to the victim and its defenses, and a guess
+    rounds: tuple[int, ...] = (4, 5)  # rounds that the adversary watches, counted from 0
     adversary: str = "server"
-    seed: int = 0
-    sample: int = 20
-    users: int | None = None
+    seed: int = 0  # of the victim's start, the samples and the attacks
+    sample: int = 20  # clients for attacks that solve client by client
+    users: int | None = None  # clients to record; None records all
+    # as ``laplace:scale=2``, applied in this order; the server trains on what it receives
     defenses: tuple[str, ...] = ()
     victim_options: dict[str, Any] = field(default_factory=dict)
-    attack_options: dict[str, dict[str, Any]] = field(default_factory=dict)
-    exhaustive: bool = True
+    attack_options: dict[str, dict[str, Any]] = field(default_factory=dict)  # attack -> its options
+    exhaustive: bool = True  # attack also where every question of an attack is answered
 
     @property
     def scenarios(self) -> list[tuple[str, str]]:
@@ -103,19 +60,11 @@ class Campaign:
 
 @dataclass(frozen=True)
 class AttackedScenario:
-    """The task of a cell.
-
-    Attributes
-    ----------
-    campaign : Campaign
-    update, weighting : str
-        The scenario.
-    attack : str
-    """
+    """The task of a cell."""
 
     campaign: Campaign
-    update: str
-    weighting: str
+    update: str  # the scenario
+    weighting: str  # the scenario
     attack: str
 
     @property
@@ -145,20 +94,7 @@ class AttackedScenario:
 
 
 def cells_of(campaign: Campaign, ratings: Ratings, directory: Path) -> list[Cell[AttackedScenario]]:
-    """List the cells of a campaign; those of one scenario share its recording.
-
-    Parameters
-    ----------
-    campaign : Campaign
-    ratings : Ratings
-    directory : Path
-        Of the results.
-
-    Returns
-    -------
-    list of Cell
-        By scenario, then attack.
-    """
+    """List the cells of a campaign; those of one scenario share its recording."""
     cells, content = [], content_of(ratings)
     for update, weighting in campaign.scenarios:
         recording = _recording_identity(campaign, content, update, weighting)

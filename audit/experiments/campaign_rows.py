@@ -15,22 +15,7 @@ from victims.data.ratings import Ratings
 
 
 def record_scenario(cell: Cell[AttackedScenario], ratings: Ratings, say: Say) -> Recorded:
-    """Record the scenario of a cell, unless it was recorded before.
-
-    Parameters
-    ----------
-    cell : Cell of AttackedScenario
-        Its first scratch path is the recording's.
-    ratings : Ratings
-        Of the clients.
-    say : Say
-        Told that a recording begins.
-
-    Returns
-    -------
-    Recorded
-        A transcript, and the truth beside it.
-    """
+    """Record the scenario of a cell, unless it was recorded before."""
     task = cell.task
     campaign = task.campaign
     say(f"{task.scenario}: recording")
@@ -46,22 +31,7 @@ def record_scenario(cell: Cell[AttackedScenario], ratings: Ratings, say: Say) ->
 
 
 def attack_scenario(cell: Cell[AttackedScenario], recording: Recorded, say: Say) -> list[Row]:
-    """Attack a recording, score the answer, and say how the attack fared.
-
-    Parameters
-    ----------
-    cell : Cell of AttackedScenario
-        Says which attack.
-    recording : Recorded
-        Of the cell's scenario.
-    say : Say
-        Told what goes on.
-
-    Returns
-    -------
-    list of Row
-        One per metric.
-    """
+    """Attack a recording, score the answer, and say how the attack fared."""
     task = cell.task
     campaign = task.campaign
     attempt = Attempt(
@@ -84,37 +54,12 @@ def attack_scenario(cell: Cell[AttackedScenario], recording: Recorded, say: Say)
 
 
 def failed_scenario(task: AttackedScenario, error: Exception) -> list[Row]:
-    """Make the row of an attack that failed, or whose scenario could not be recorded.
-
-    Parameters
-    ----------
-    task : AttackedScenario
-        Of the cell.
-    error : Exception
-        What ended it.
-
-    Returns
-    -------
-    list of Row
-        A single one.
-    """
+    """Make the row of an attack that failed, or whose scenario could not be recorded."""
     return [failed_row(task.columns(), error)]
 
 
 def unneeded_scenario(task: AttackedScenario, rows: Sequence[Row]) -> str:
-    """Say why an attack need not be run.
-
-    Parameters
-    ----------
-    task : AttackedScenario
-    rows : sequence of dict
-        Of attacks on the same scenario.
-
-    Returns
-    -------
-    str
-        Empty where it is run.
-    """
+    """Say why an attack need not be run."""
     return "" if task.campaign.exhaustive else not_needed(task.attack, rows)
 
 

@@ -21,42 +21,14 @@ CELL_BYTES = 64 << 20  # most that a file of rows may have
 
 
 def write_cell(path: Path, rows: list[Row], seconds: float = math.nan) -> None:
-    """Keep the rows of a finished cell.
-
-    Parameters
-    ----------
-    path : Path
-    rows : list of dict
-        With the columns of the result table.
-    seconds : float
-        That they took; NaN where that is not known.
-
-    Raises
-    ------
-    OutputError
-        If the file cannot be written.
-    """
+    """Keep the rows of a finished cell."""
     took = None if math.isnan(seconds) else round(seconds, 3)
     content = {"format": FORMAT, "sha256": _checksum(rows), "seconds": took, "rows": rows}
     write_text(path, json.dumps(content))
 
 
 def read_cell(path: Path) -> list[Row]:
-    """Read the rows of a finished cell.
-
-    Parameters
-    ----------
-    path : Path
-
-    Returns
-    -------
-    list of dict
-
-    Raises
-    ------
-    InputError
-        If the file is damaged.
-    """
+    """Read the rows of a finished cell."""
     content = _content(path)
     rows: list[Row] = content.get("rows")  # type: ignore[assignment]
     for broken, rule in (
@@ -70,17 +42,7 @@ def read_cell(path: Path) -> list[Row]:
 
 
 def seconds_of(path: Path) -> float:
-    """Read how long a finished cell took.
-
-    Parameters
-    ----------
-    path : Path
-
-    Returns
-    -------
-    float
-        Seconds; NaN where that is not known.
-    """
+    """Read how long a finished cell took."""
     try:
         seconds = _content(path).get("seconds")
     except InputError:
@@ -118,18 +80,7 @@ def _checksum(rows: Any) -> str:
 
 
 def kept_rows(path: Path, say: Callable[[str], None] = note) -> list[Row] | None:
-    """Read the rows of a cell that may have been finished before.
-
-    Parameters
-    ----------
-    path : Path
-    say : callable
-        Told that the file is damaged, in which case the cell is computed again.
-
-    Returns
-    -------
-    list of dict or None
-    """
+    """Read the rows of a cell that may have been finished before."""
     if not os.path.lexists(path):
         return None
     try:

@@ -42,25 +42,7 @@ def claimed_rows(
     answer: Reconstruction,
     progress: Progress = silent,
 ) -> list[Row]:
-    """Make the rows of an answer without truth.
-
-    Parameters
-    ----------
-    columns : dict
-        Columns that all rows have in common.
-    attack : str
-    options : dict
-    seed : int
-    view : View
-        What was attacked.
-    answer : Reconstruction
-    progress : callable
-        Is told how often the attack was run on dealt rows, and how often it will be.
-
-    Returns
-    -------
-    list of dict
-    """
+    """Make the rows of an answer without truth."""
     if not answer.applies:
         return [inapplicable_row(columns, answer, why_inapplicable(answer))]
     rows = [_answered_row(columns, attack, options, seed, view, answer, progress)]
@@ -137,7 +119,8 @@ def _answered_row(
 
 class _Dealt(NamedTuple):
     """In how many dealings of all rows each client has an answer, how many were made, and whether time ended
-    them."""
+    them.
+    """
 
     answered: Int[np.ndarray, " users"]
     n_made: int

@@ -42,20 +42,9 @@ NO_WORKER = "the scheduler has no worker; waiting for one (`dask worker`)"
 
 @dataclass(frozen=True)
 class Cluster:
-    """Workers that a scheduler knows.
+    """Workers that a scheduler knows."""
 
-    Attributes
-    ----------
-    address : str
-        Of the scheduler, as ``tcp://10.0.0.5:8786``.
-
-    Raises
-    ------
-    InputError
-        If it is no such address.
-    """
-
-    address: str
+    address: str  # of the scheduler, as ``tcp://10.0.0.5:8786``
 
     def __post_init__(self) -> None:
         if not self.address.startswith(SCHEMES):
@@ -86,25 +75,6 @@ def on_workers(
     A batch whose worker is killed is given to another one. One that was on a worker each time when that was
     killed, as often as the scheduler allows, is tried again when nothing else is left, so that it is known
     which one it was.
-
-    Parameters
-    ----------
-    procedure : Procedure
-    given : object
-        What all cells start from; sent to each worker once.
-    batches : sequence of tuple of Cell
-    cluster : Cluster
-
-    Yields
-    ------
-    tuple
-        A ``LostError`` in place of the cells where the workers of a batch were killed.
-
-    Raises
-    ------
-    InputError
-        If the extra is not installed, the scheduler does not answer, or a worker has several threads or
-        another version.
     """
     with _client_of(cluster) as client:
         suspects = []
@@ -140,18 +110,7 @@ def _client_of(cluster: Cluster) -> Iterator[Client]:
 
 
 def refuse_threads(threads: Mapping[str, int]) -> None:
-    """Refuse workers with several threads: what is compiled and seeded is a process's.
-
-    Parameters
-    ----------
-    threads : mapping of str to int
-        Address of a worker -> how many it has.
-
-    Raises
-    ------
-    InputError
-        If a worker has not exactly one.
-    """
+    """Refuse workers with several threads: what is compiled and seeded is a process's."""
     for name, number in threads.items():
         if number != 1:
             raise InputError(
@@ -166,7 +125,8 @@ def _finished(
     left: dict[int, Batch[Task]],
 ) -> Iterator[tuple[int, list[Done] | LostError]]:
     """Each batch as it ends; where all workers that held the data are gone it is sent again, and again only
-    while that helps, for what kills a worker takes the data with it."""
+    while that helps, for what kills a worker takes the data with it.
+    """
     from distributed import KilledWorker
 
     barren = 0
@@ -243,17 +203,7 @@ def _at_a_worker(
 
 
 def moved(batch: Batch[Any], folder: Path) -> Batch[Any]:
-    """Move what a batch prepares into a folder; its rows are not kept there.
-
-    Parameters
-    ----------
-    batch : tuple of Cell
-    folder : Path
-
-    Returns
-    -------
-    tuple of Cell
-    """
+    """Move what a batch prepares into a folder; its rows are not kept there."""
     return tuple(
         replace(
             cell, path=None, scratch=tuple(folder / path.parent.name / path.name for path in cell.scratch)

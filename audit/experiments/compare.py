@@ -42,21 +42,7 @@ FEWEST = 2  # rounds that are watched at least, where nothing else is said
 
 
 def settled(comparison: Comparison) -> Comparison:
-    """Choose scenario, adversaries and rounds of a comparison where none are named, and check every name.
-
-    Parameters
-    ----------
-    comparison : Comparison
-
-    Returns
-    -------
-    Comparison
-
-    Raises
-    ------
-    InputError
-        If no defense is named, or a victim, defense, attack or adversary is unknown.
-    """
+    """Choose scenario, adversaries and rounds of a comparison where none are named, and check every name."""
     _check_values(comparison)
     chosen = one_scenario(
         comparison.victim, comparison.update, comparison.weighting, comparison.victim_options
@@ -103,17 +89,7 @@ def _check_values(comparison: Comparison) -> None:
 
 
 def short_of_rounds(comparison: Comparison) -> list[str]:
-    """Say where fewer rounds are watched than an adapted attack uses.
-
-    Parameters
-    ----------
-    comparison : Comparison
-
-    Returns
-    -------
-    list of str
-        A sentence for each defense and attack.
-    """
+    """Say where fewer rounds are watched than an adapted attack uses."""
     comparison = settled(comparison)
     rounds = np.array(comparison.rounds)
     longest = max(run.size for run in np.split(rounds, np.flatnonzero(np.diff(rounds) != 1) + 1))

@@ -24,43 +24,23 @@ Question = Literal["leakage", "cost", "quality"]
 
 @dataclass(frozen=True)
 class Comparison:
-    """What to compare.
+    """What to compare."""
 
-    Attributes
-    ----------
-    defenses : tuple of str
-        As ``none``, ``laplace:b=2``, ``unrated-sampling:rho=1+paillier`` or ``privmvmf``.
-    victim, data : str
-    update, weighting : str
-        Empty: the victim's first update, and include-unrated where it has that.
-    adversaries : tuple of str
-        Empty: ``usual_adversaries``.
-    attacks : tuple of str
-        What is tried on every defense; empty: what the victim and each defense say adapts to them.
-    rounds : tuple of int
-        Rounds that the adversary watches, counted from 0; empty: as many from the first as the adapted
-        attacks of any of the defenses use, the same for all.
-    users : int
-        Clients to record where nothing is encrypted; else all are, for the sums are of all.
-    trained : int
-        Rounds of training before the ranking is measured.
-    runs : int
-        Seeds of the ranking.
-    seed : int
-    victim_options : dict
-    """
-
+    # as ``none``, ``laplace:b=2``, ``unrated-sampling:rho=1+paillier`` or ``privmvmf``
     defenses: tuple[str, ...]
     victim: str = "fedmvmf"
     data: str = "synthetic"
-    update: str = ""
-    weighting: str = ""
-    adversaries: tuple[str, ...] = ()
+    update: str = ""  # empty: the victim's first update, and include-unrated where it has that
+    weighting: str = ""  # empty: the victim's first update, and include-unrated where it has that
+    adversaries: tuple[str, ...] = ()  # empty: ``usual_adversaries``
+    # what is tried on every defense; empty: what the victim and each defense say adapts to them
     attacks: tuple[str, ...] = ()
+    # rounds that the adversary watches, counted from 0; empty: as many from the first as the adapted attacks
+    # of any of the defenses use, the same for all
     rounds: tuple[int, ...] = ()
-    users: int = 120
-    trained: int = 50
-    runs: int = 3
+    users: int = 120  # clients to record where nothing is encrypted; else all are, for the sums are of all
+    trained: int = 50  # rounds of training before the ranking is measured
+    runs: int = 3  # seeds of the ranking
     seed: int = 0
     victim_options: dict[str, Any] = field(default_factory=dict)
 
@@ -71,41 +51,12 @@ class Comparison:
 
 
 def usual_adversaries(victim: str) -> tuple[str, ...]:
-    """Choose whose views are tried where nobody is named.
-
-    Parameters
-    ----------
-    victim : str
-
-    Returns
-    -------
-    tuple of str
-
-    Raises
-    ------
-    InputError
-        If the victim is unknown.
-    """
+    """Choose whose views are tried where nobody is named."""
     return PEERS if entry("victims", victim).serverless else ADVERSARIES
 
 
 def adapted(comparison: Comparison, defense: str) -> tuple[Attacker, ...]:
-    """List the attacks that one defense meets.
-
-    Parameters
-    ----------
-    comparison : Comparison
-    defense : str
-
-    Returns
-    -------
-    tuple of Attacker
-
-    Raises
-    ------
-    InputError
-        If the victim or the defense is unknown.
-    """
+    """List the attacks that one defense meets."""
     declared = attackers_of(comparison.victim, comparison.options, defense)
     if not comparison.attacks:
         return declared
@@ -141,21 +92,7 @@ class Asked:
 
 
 def cells_of(comparison: Comparison, ratings: Ratings, directory: Path) -> list[Cell[Asked]]:
-    """List the cells of a comparison.
-
-    Parameters
-    ----------
-    comparison : Comparison
-        With its rounds chosen.
-    ratings : Ratings
-    directory : Path
-        Of the results.
-
-    Returns
-    -------
-    list of Cell
-        By defense, then leakage, cost and quality.
-    """
+    """List the cells of a comparison."""
     content = content_of(ratings)
     tasks = [
         task

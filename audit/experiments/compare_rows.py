@@ -65,7 +65,8 @@ def _leakage(task: Asked, ratings: Ratings, folder: Path) -> list[Row]:
 
 def _twins(task: Asked) -> dict[str, str]:
     """Who sees the same as another: on the wire lies what the server receives, and without encryption a
-    client's key adds nothing to it."""
+    client's key adds nothing to it.
+    """
     if entry("victims", task.comparison.victim).serverless:
         return {}
     twins = {"eavesdropper": "server"}

@@ -38,37 +38,18 @@ HEADLINE = "slowest"  # seconds of a round, in paper 001's accounting
 
 @dataclass(frozen=True)
 class Sheet:
-    """What to measure: every number of items in the clear, with phe, and packed under every key length.
-
-    Attributes
-    ----------
-    victim, data : str
-    options : dict
-        Of the victim; ``update`` and ``weighting`` in it name the scenario.
-    items : tuple of int
-        Numbers of most rated items; empty: all items.
-    key_bits : tuple of int
-        Lengths of Paillier's keys.
-    phe : bool
-        Whether phe is measured as it comes, too.
-    defense : str
-        What goes before encryption.
-    sample : int
-        Rows that are encrypted, added and decrypted.
-    bits_per_second : float
-        Of the network.
-    seed : int
-    """
+    """What to measure: every number of items in the clear, with phe, and packed under every key length."""
 
     victim: str = "fedmf"
     data: str = "synthetic"
+    # of the victim; ``update`` and ``weighting`` in it name the scenario
     options: dict[str, Any] = field(default_factory=dict)
-    items: tuple[int, ...] = ()
-    key_bits: tuple[int, ...] = (1024, 2048)
-    phe: bool = True
-    defense: str = "none"
-    sample: int = SAMPLE_ROWS
-    bits_per_second: float = 1e9
+    items: tuple[int, ...] = ()  # numbers of most rated items; empty: all items
+    key_bits: tuple[int, ...] = (1024, 2048)  # lengths of Paillier's keys
+    phe: bool = True  # whether phe is measured as it comes, too
+    defense: str = "none"  # what goes before encryption
+    sample: int = SAMPLE_ROWS  # rows that are encrypted, added and decrypted
+    bits_per_second: float = 1e9  # of the network
     seed: int = 0
 
 
@@ -110,21 +91,7 @@ class Round(NamedTuple):
 
 
 def settled(sheets: tuple[Sheet, ...]) -> tuple[Sheet, ...]:
-    """Choose the scenario and the upload of each sheet, and check every name.
-
-    Parameters
-    ----------
-    sheets : tuple of Sheet
-
-    Returns
-    -------
-    tuple of Sheet
-
-    Raises
-    ------
-    InputError
-        If a name or option is wrong.
-    """
+    """Choose the scenario and the upload of each sheet, and check every name."""
     return tuple(map(_settled, sheets))
 
 
@@ -159,26 +126,7 @@ def _settled(sheet: Sheet) -> Sheet:
 
 
 def cells_of(sheets: tuple[Sheet, ...], ratings: Ratings, directory: Path) -> list[Cell[Round]]:
-    """List the cells of sheets; what this machine measured is not measured again.
-
-    Parameters
-    ----------
-    sheets : tuple of Sheet
-        Settled.
-    ratings : Ratings
-    directory : Path
-        Of the results.
-
-    Returns
-    -------
-    list of Cell
-        By sheet, number of items and system.
-
-    Raises
-    ------
-    InputError
-        If the ratings have fewer items.
-    """
+    """List the cells of sheets; what this machine measured is not measured again."""
     content = content_of(ratings)
     cells = []
     for sheet in sheets:
@@ -196,38 +144,13 @@ def cells_of(sheets: tuple[Sheet, ...], ratings: Ratings, directory: Path) -> li
 
 
 def sends_along_graph(sheet: Sheet) -> bool:
-    """Whether clients send to each other, so that there is no server whose seconds could be measured.
-
-    Parameters
-    ----------
-    sheet : Sheet
-
-    Returns
-    -------
-    bool
-
-    Raises
-    ------
-    InputError
-        If a name or option is wrong.
-    """
+    """Whether clients send to each other, so that there is no server whose seconds could be measured."""
     network = network_of(make_victim(sheet.victim, sheet.options))
     return network is not None and network.edges is not None
 
 
 def wide(rows: Sequence[Mapping[str, Any]]) -> list[Row]:
-    """Put all numbers of a system side by side; systems that failed are left out.
-
-    Parameters
-    ----------
-    rows : sequence of mapping
-        Of ``run``.
-
-    Returns
-    -------
-    list of dict
-        One row per upload, number of items and system, with all numbers of ``Cost`` or ``GraphCost``.
-    """
+    """Put all numbers of a system side by side; systems that failed are left out."""
     found: dict[tuple[Any, ...], Row] = {}
     notes = {}
     for row in rows:
@@ -241,7 +164,8 @@ def wide(rows: Sequence[Mapping[str, Any]]) -> list[Row]:
 
 def _cell(task: Round, content: str, directory: Path) -> Cell[Round]:
     """A cell that is named by the machine, too, and measured alone, for what runs beside would be in the
-    seconds."""
+    seconds.
+    """
     sheet, system = task.sheet, task.system
     identity = {
         "code": code_used(sheet.victim, [system.defense]),

@@ -35,32 +35,7 @@ def dealt_values(
     n_dealings: int,
     progress: Progress,
 ) -> Dealings:
-    """Compute what an attack reads of dealt rows, until no metric can be significant any more.
-
-    Parameters
-    ----------
-    attack : str
-    options : dict
-        Of the attack.
-    seed : int
-    view : View
-        What was attacked.
-    answer : Reconstruction
-        Of the attack on the view.
-    manifest : Manifest
-    truth : Truth
-    n_users : mapping
-        Metric that may tell a leak -> clients for whom it is defined.
-    n_dealings : int
-        Most of them.
-    progress : callable
-        Is told how many are there, and how many there will be.
-
-    Returns
-    -------
-    Dealings
-        At least one dealing, unless no rows can be dealt.
-    """
+    """Compute what an attack reads of dealt rows, until no metric can be significant any more."""
     users = np.unique(answer.users)
     real = values_of(answer, manifest, truth, users)
     silent = np.isin(users, list(answer.abstained))

@@ -9,16 +9,6 @@ from audit.registry import entry
 def standing_in(text: str) -> str:
     """Put ideal encryption, which shows the same views and numbers, in the place of the real one.
 
-    Parameters
-    ----------
-    text : str
-        A defense, or several with ``+`` between them.
-
-    Returns
-    -------
-    str
-        Empty for ``none``.
-
     Examples
     --------
     >>> standing_in("privmvmf")
@@ -30,16 +20,6 @@ def standing_in(text: str) -> str:
 def without_encryption(text: str) -> str:
     """Leave encryption out.
 
-    Parameters
-    ----------
-    text : str
-        A defense, or several with ``+`` between them.
-
-    Returns
-    -------
-    str
-        ``none`` where nothing is left.
-
     Examples
     --------
     >>> without_encryption("privmvmf"), without_encryption("paillier")
@@ -49,17 +29,7 @@ def without_encryption(text: str) -> str:
 
 
 def encrypts(text: str) -> bool:
-    """Tell whether uploads are encrypted.
-
-    Parameters
-    ----------
-    text : str
-        A defense, or several with ``+`` between them.
-
-    Returns
-    -------
-    bool
-    """
+    """Tell whether uploads are encrypted."""
     return any(_ideal(defense) for defense in expanded(text))
 
 

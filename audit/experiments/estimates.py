@@ -21,27 +21,13 @@ Prepared = TypeVar("Prepared")
 
 @dataclass(frozen=True)
 class Estimate:
-    """Seconds of the cells that are left.
+    """Seconds of the cells that are left."""
 
-    Attributes
-    ----------
-    left : int
-        Cells that are to be run.
-    timed : int
-        Finished cells that the estimate rests on.
-    unknown : tuple of str
-        Kinds of cells that are left, of which none was timed.
-    seconds : float
-        Of all cells that are left and whose kind was timed, one after the other.
-    processes : int
-        That share them; 0 where that is not known.
-    """
-
-    left: int
-    timed: int
-    unknown: tuple[str, ...]
-    seconds: float
-    processes: int
+    left: int  # cells that are to be run
+    timed: int  # finished cells that the estimate rests on
+    unknown: tuple[str, ...]  # kinds of cells that are left, of which none was timed
+    seconds: float  # of all cells that are left and whose kind was timed, one after the other
+    processes: int  # that share them; 0 where that is not known
 
     def __str__(self) -> str:
         """One line for people."""
@@ -64,18 +50,7 @@ class Estimate:
 
 
 def estimated(cells: Sequence[Cell[Any]], jobs: int | Cluster) -> Estimate:
-    """Estimate what is left from what was timed.
-
-    Parameters
-    ----------
-    cells : sequence of Cell
-    jobs : int or Cluster
-        As for ``runner.run_grid``.
-
-    Returns
-    -------
-    Estimate
-    """
+    """Estimate what is left from what was timed."""
     times, left = _times(cells)
     means = {kind: sum(seconds) / len(seconds) for kind, seconds in times.items()}
     unknown = tuple(dict.fromkeys(cell.kind for cell in left if cell.kind not in means))
@@ -89,17 +64,7 @@ def estimated(cells: Sequence[Cell[Any]], jobs: int | Cluster) -> Estimate:
 
 
 def trials(cells: Sequence[Cell[Task]]) -> list[Cell[Task]]:
-    """Choose the first cell of each kind of which none was timed.
-
-    Parameters
-    ----------
-    cells : sequence of Cell
-
-    Returns
-    -------
-    list of Cell
-        They are cells of the grid: what they find is kept, and not computed again.
-    """
+    """Choose the first cell of each kind of which none was timed."""
     times, left = _times(cells)
     first: dict[str, Cell[Task]] = {}
     for cell in left:
@@ -114,24 +79,7 @@ def try_out(
     given: Given,
     report: Report = silent,
 ) -> None:
-    """Run one cell of each kind that was never timed, in this process.
-
-    Parameters
-    ----------
-    cells : sequence of Cell
-    procedure : Procedure
-    given : object
-        What all cells start from.
-    report : callable
-        Called with (cells done, cells in all, what goes on).
-
-    Raises
-    ------
-    InputError
-        If a cell says that the request is wrong.
-    OutputError
-        If something cannot be written.
-    """
+    """Run one cell of each kind that was never timed, in this process."""
     run_grid(trials(cells), procedure, given, report=report)
 
 

@@ -24,23 +24,15 @@ Prepared = TypeVar("Prepared")
 
 @dataclass(frozen=True)
 class Experiment(Generic[Plan, Task, Prepared]):
-    """One question, asked of ratings.
+    """One question, asked of ratings."""
 
-    Attributes
-    ----------
-    settle : callable
-        The plan with everything chosen that was left open; settled again it stays the same. What is wrong is
-        refused, before any ratings are loaded.
-    cells : callable
-        Of a settled plan on ratings, with the directory of the results, in the order of the rows; it refuses
-        what the ratings do not allow.
-    procedure : Procedure
-        How a cell becomes rows.
-    """
-
+    # the plan with everything chosen that was left open; settled again it stays the same. What is wrong is
+    # refused, before any ratings are loaded
     settle: Callable[[Plan], Plan]
+    # of a settled plan on ratings, with the directory of the results, in the order of the rows; it refuses
+    # what the ratings do not allow
     cells: Callable[[Plan, Ratings, Path], list[Cell[Task]]]
-    procedure: Procedure[Task, Ratings, Prepared]
+    procedure: Procedure[Task, Ratings, Prepared]  # how a cell becomes rows
 
     def run(
         self,
@@ -52,32 +44,6 @@ class Experiment(Generic[Plan, Task, Prepared]):
         report: Report = silent,
         found: Found = silent,
     ) -> list[Row]:
-        """Run every cell that is not there yet and write the result files.
-
-        Parameters
-        ----------
-        plan : Plan
-        ratings : Ratings
-        directory : Path
-            Of the result files; created if missing.
-        jobs : int or Cluster
-            Parallel processes; -1 is one per core. Or workers that may be on other machines.
-        report : callable
-            Called with (cells done, cells in all, what is going on).
-        found : callable
-            Called with the rows of each cell.
-
-        Returns
-        -------
-        list of dict
-            All rows, in the order of the cells.
-
-        Raises
-        ------
-        InputError
-            If a name, option or number is wrong, or the ratings do not allow it.
-        OutputError
-            If something cannot be written.
-        """
+        """Run every cell that is not there yet and write the result files."""
         cells = self.cells(self.settle(plan), ratings, directory)
         return run_grid(cells, self.procedure, ratings, directory, jobs=jobs, report=report, found=found)

@@ -25,18 +25,7 @@ RATE = 0.05
 
 
 def controlled(rows: Sequence[Row]) -> list[Row]:
-    """Call a leak INCONCLUSIVE where it would not stand among that many answers.
-
-    Parameters
-    ----------
-    rows : sequence of dict
-        Of everything that is looked at together.
-
-    Returns
-    -------
-    list of dict
-        The same rows; ``p_value`` stays that of the row alone.
-    """
+    """Call a leak INCONCLUSIVE where it would not stand among that many answers."""
     tested = [position for position, row in enumerate(rows) if _is_test(row)]
     if not tested:
         return list(rows)

@@ -33,31 +33,16 @@ BLOCK = 1 << 20
 
 @dataclass(frozen=True)
 class GivenRecording:
-    """What to attack, and how.
-
-    Attributes
-    ----------
-    transcript : Path
-    truth : Path or None
-    adversary : str
-    attacks : tuple of str
-    attack_options : dict
-        Attack -> its options.
-    sample : int
-        Clients for attacks that solve client by client.
-    seed : int
-    exhaustive : bool
-        Attack also where every question of an attack is answered.
-    """
+    """What to attack, and how."""
 
     transcript: Path
     truth: Path | None
     adversary: str
     attacks: tuple[str, ...]
-    attack_options: dict[str, dict[str, Any]] = field(default_factory=dict)
-    sample: int = 20
+    attack_options: dict[str, dict[str, Any]] = field(default_factory=dict)  # attack -> its options
+    sample: int = 20  # clients for attacks that solve client by client
     seed: int = 0
-    exhaustive: bool = True
+    exhaustive: bool = True  # attack also where every question of an attack is answered
 
 
 class Opened(NamedTuple):
@@ -76,17 +61,7 @@ class AttackedRecording(NamedTuple):
 
 
 def truth_beside(transcript: Path, truth: Path | None) -> Path | None:
-    """Where the truth is: as given, else beside the recording, else nowhere.
-
-    Parameters
-    ----------
-    transcript : Path
-    truth : Path or None
-
-    Returns
-    -------
-    Path or None
-    """
+    """Where the truth is: as given, else beside the recording, else nowhere."""
     if truth is not None:
         return truth
     beside = truth_path(transcript)
@@ -94,16 +69,7 @@ def truth_beside(transcript: Path, truth: Path | None) -> Path | None:
 
 
 def every_attack(with_truth: bool) -> tuple[str, ...]:
-    """Names of all attacks, and a guess, which without truth says nothing.
-
-    Parameters
-    ----------
-    with_truth : bool
-
-    Returns
-    -------
-    tuple of str
-    """
+    """Names of all attacks, and a guess, which without truth says nothing."""
     # objects that an earlier call was given are none of this one's
     usable = [name for name, one in entries("attacks").items() if not (one.refused or one.adopted)]
     reading = [name for name in usable if not is_guess(name)]
@@ -119,34 +85,7 @@ def run(
     found: Found = silent,
     deadline: float | None = None,
 ) -> list[Row]:
-    """Run every attack that was not run yet, and write the result files.
-
-    Parameters
-    ----------
-    given : GivenRecording
-    transcript : Transcript
-        Opened.
-    directory : Path
-        RESULTS; created if missing.
-    report : callable
-        Called with (cells done, cells in all, what is going on).
-    found : callable
-        Called with the rows of each attack.
-    deadline : float or None
-        As of ``time.monotonic``.
-
-    Returns
-    -------
-    list of dict
-        All rows, in the order of the attacks.
-
-    Raises
-    ------
-    InputError
-        If a name or option is wrong, or the recording or the truth is damaged.
-    OutputError
-        If something cannot be written.
-    """
+    """Run every attack that was not run yet, and write the result files."""
     for name in given.attacks if given.exhaustive else given.attack_options:  # of all few are imported
         make_attack(name, given.attack_options.get(name))
     refuse_idle_options(given.attack_options, given.attacks)

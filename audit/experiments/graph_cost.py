@@ -21,47 +21,23 @@ INDEX_BYTES = 4
 
 @dataclass(frozen=True)
 class GraphCost:
-    """Of one round.
+    """Of one round."""
 
-    Attributes
-    ----------
-    seconds_round, seconds_rows : float
-        Of a whole round, and of forming the rows alone.
-    rows, edges, messages : int
-        Rows that are formed, edges of the graph, and rows that arrive.
-    bytes : float
-        Of all messages.
-    bytes_sent, bytes_sent_mean, bytes_received, bytes_received_mean : float
-        Of the client with most, and of the mean client.
-    peak_bytes : float
-        Largest resident size of this process so far.
-    """
-
-    seconds_round: float
-    seconds_rows: float
-    rows: int
-    edges: int
-    messages: int
-    bytes: float
-    bytes_sent: float
-    bytes_sent_mean: float
-    bytes_received: float
-    bytes_received_mean: float
-    peak_bytes: float
+    seconds_round: float  # of a whole round, and of forming the rows alone
+    seconds_rows: float  # of a whole round, and of forming the rows alone
+    rows: int  # rows that are formed, edges of the graph, and rows that arrive
+    edges: int  # rows that are formed, edges of the graph, and rows that arrive
+    messages: int  # rows that are formed, edges of the graph, and rows that arrive
+    bytes: float  # of all messages
+    bytes_sent: float  # of the client with most, and of the mean client
+    bytes_sent_mean: float  # of the client with most, and of the mean client
+    bytes_received: float  # of the client with most, and of the mean client
+    bytes_received_mean: float  # of the client with most, and of the mean client
+    peak_bytes: float  # largest resident size of this process so far
 
 
 def graph_cost_of(run: Run) -> GraphCost:
-    """Measure one round.
-
-    Parameters
-    ----------
-    run : Run
-        Before a round of a victim whose network has edges.
-
-    Returns
-    -------
-    GraphCost
-    """
+    """Measure one round."""
     n_users = run.ratings.n_users
     rows = partial(_rows_per_client, run)
     rows()  # compiles what is timed

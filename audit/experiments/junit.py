@@ -24,22 +24,7 @@ NOT_TESTED = "NOT TESTED"
 def write_junit(
     path: Path, rows: Sequence[Mapping[str, Any]], crossed: Callable[[Mapping[str, Any]], Sequence[str]]
 ) -> None:
-    """Write the file.
-
-    Parameters
-    ----------
-    path : Path
-    rows : sequence of mapping
-        With the columns of ``results.json``; guesses are left out, and of numbers that only describe a group
-        of clients those that cross no bar.
-    crossed : callable
-        From a row to the texts of the bars that it crosses.
-
-    Raises
-    ------
-    OutputError
-        If it cannot be written.
-    """
+    """Write the file."""
     cases = [
         _case(row, crossed(row))
         for row in rows

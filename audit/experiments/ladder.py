@@ -55,20 +55,7 @@ def seconds_of(attack: str, clients: int, rows: int, sample: int | None = None) 
 
 
 def expected(attacks: Collection[str], sizes: Sequence[tuple[int, int]], sample: int) -> str:
-    """Say how long attacks may take on recordings, from what they declare.
-
-    Parameters
-    ----------
-    attacks : collection of str
-    sizes : sequence of (int, int)
-        Clients and uploaded rows of each recording.
-    sample : int
-        Clients for attacks that solve client by client.
-
-    Returns
-    -------
-    str
-    """
+    """Say how long attacks may take on recordings, from what they declare."""
     seconds = sum(seconds_of(attack, *size, sample) for attack in attacks for size in sizes)
     where = " and ".join(f"{rows:,} rows of {clients:,} clients" for clients, rows in sizes)
     return (
@@ -78,19 +65,7 @@ def expected(attacks: Collection[str], sizes: Sequence[tuple[int, int]], sample:
 
 
 def not_needed(attack: str, rows: Sequence[Row]) -> str:
-    """Say why an attack has nothing left to find.
-
-    Parameters
-    ----------
-    attack : str
-    rows : sequence of dict
-        Of the attacks that ran before it, on the same recording by the same adversary.
-
-    Returns
-    -------
-    str
-        Empty where it may find something.
-    """
+    """Say why an attack has nothing left to find."""
     if is_guess(attack):
         return ""
     ran = [row for row in rows if row["status"] == "ran"]

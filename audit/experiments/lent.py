@@ -17,17 +17,7 @@ from victims.transcript.view import View
 
 
 def lent(view: View) -> View:
-    """Make a view whose arrays cannot be written, with a manifest and mappings of its own.
-
-    Parameters
-    ----------
-    view : View
-
-    Returns
-    -------
-    View
-        Arrays share their memory with the view's; its layout is found anew.
-    """
+    """Make a view whose arrays cannot be written, with a manifest and mappings of its own."""
     mine = cast(View, _lent(view))
     for part in (mine, mine.implicit):
         if part is not None:

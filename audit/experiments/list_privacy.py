@@ -37,29 +37,16 @@ STAND_IN = "paillier:ideal=true"
 
 @dataclass(frozen=True)
 class Plan:
-    """What is hidden how, and how long it is watched.
-
-    Attributes
-    ----------
-    data : str
-    rhos : tuple of float
-        Sampled unrated items per rated one, > 0; part-text and full-text are always beside them.
-    rounds : tuple of int
-        Numbers of rounds that the server watches, each >= 1.
-    key_bits : int
-        Of the real encryption, whose cost is measured.
-    victim_options : dict
-    sample, seed : int
-        Rows whose cost is measured; as everywhere.
-    """
+    """What is hidden how, and how long it is watched."""
 
     data: str = "synthetic"
+    # sampled unrated items per rated one, > 0; part-text and full-text are always beside them
     rhos: tuple[float, ...] = (0.5, 1.0, 2.0, 4.0)
-    rounds: tuple[int, ...] = (1, 2, 5, 10)
-    key_bits: int = 1024
+    rounds: tuple[int, ...] = (1, 2, 5, 10)  # numbers of rounds that the server watches, each >= 1
+    key_bits: int = 1024  # of the real encryption, whose cost is measured
     victim_options: dict[str, Any] = field(default_factory=dict)
-    sample: int = SAMPLE_ROWS
-    seed: int = 0
+    sample: int = SAMPLE_ROWS  # rows whose cost is measured; as everywhere
+    seed: int = 0  # rows whose cost is measured; as everywhere
 
 
 class Hiding(NamedTuple):
@@ -96,31 +83,7 @@ class Hiding(NamedTuple):
 def run(
     plan: Plan, ratings: Ratings, directory: Path, *, jobs: int = -1, report: Report = silent
 ) -> list[Row]:
-    """Run every cell that is not there yet and write the result files.
-
-    Parameters
-    ----------
-    plan : Plan
-    ratings : Ratings
-    directory : Path
-        Created if missing.
-    jobs : int
-        Parallel processes; -1 is one per core.
-    report : callable
-        Called with (cells done, cells in all, what is going on).
-
-    Returns
-    -------
-    list of dict
-        Of each way of hiding what is read after some rounds, and what a round costs.
-
-    Raises
-    ------
-    InputError
-        If a number or option is wrong.
-    OutputError
-        If something cannot be written.
-    """
+    """Run every cell that is not there yet and write the result files."""
     if not plan.rounds or min(plan.rounds) < 1:
         raise InputError(f"--rounds must be numbers of rounds >= 1, got {plan.rounds!r:.80}")
     if "upload" in plan.victim_options:

@@ -21,21 +21,7 @@ POLL = 0.2  # seconds between two looks at a lock that another run holds
 
 @contextmanager
 def claimed(path: Path) -> Iterator[None]:
-    """Keep other runs from working on a path meanwhile; where one does, wait for it, and say so.
-
-    Parameters
-    ----------
-    path : Path
-
-    Yields
-    ------
-    None
-
-    Raises
-    ------
-    OutputError
-        If the lock cannot be written.
-    """
+    """Keep other runs from working on a path meanwhile; where one does, wait for it, and say so."""
     with output(path):
         lock = _lock(path)
         Path(lock.lock_file).parent.mkdir(parents=True, exist_ok=True)
@@ -51,13 +37,7 @@ def claimed(path: Path) -> Iterator[None]:
 
 
 def remove_unclaimed(claim: Path, paths: Iterable[Path]) -> None:
-    """Remove files and folders, unless another run holds the claim that they belong to.
-
-    Parameters
-    ----------
-    claim : Path
-    paths : iterable of Path
-    """
+    """Remove files and folders, unless another run holds the claim that they belong to."""
     lock = _lock(claim)
     with suppress(Timeout, OSError), lock.acquire(blocking=False):
         for path in paths:
@@ -71,13 +51,7 @@ def _lock(path: Path) -> FileLock:
 
 
 def remove_stale(directory: Path) -> None:
-    """Remove what processes that were killed had begun to write.
-
-    Parameters
-    ----------
-    directory : Path
-        Searched with all that is below it.
-    """
+    """Remove what processes that were killed had begun to write."""
     for path in directory.rglob(".*.partial"):
         if (writer := writer_of(path)) is not None and not _runs(writer):
             remove(path)

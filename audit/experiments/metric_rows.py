@@ -47,28 +47,6 @@ def metric_rows(
     """Score an answer, or say why the attack does not apply.
 
     An attack that looked at every client and found nothing did apply: it has scores, all of them the guess.
-
-    Parameters
-    ----------
-    shared : dict
-        Columns that all rows have in common.
-    reconstruction : Reconstruction
-    manifest : Manifest
-    truth : Truth
-    shuffled : UserScores, optional
-        Of the same attack on a shuffled transcript.
-    ceilings : mapping, optional
-        Metric -> its limit.
-    senders : Senders, optional
-        Who sent the rows that had no sender.
-    dealt : Dealings, optional
-        What the same attack reads of dealt rows, again and again.
-    by_group : bool
-        Also score the worst-off clients, and clients and items in thirds; not of a guess.
-
-    Returns
-    -------
-    list of dict
     """
     if not reconstruction.applies:
         return [inapplicable_row(shared, reconstruction, why_inapplicable(reconstruction))]
@@ -85,34 +63,13 @@ def metric_rows(
 
 
 def why_inapplicable(reconstruction: Reconstruction) -> str:
-    """Say why nobody is answered: one reason for all, or the commonest ones.
-
-    Parameters
-    ----------
-    reconstruction : Reconstruction
-
-    Returns
-    -------
-    str
-    """
+    """Say why nobody is answered: one reason for all, or the commonest ones."""
     words = in_words(reconstruction.abstained, reconstruction.users.size)
     return reconstruction.obstacle or words or "the adversary receives no uploads"
 
 
 def inapplicable_row(shared: Row, reconstruction: Reconstruction, reason: str) -> Row:
-    """Make the row of an attack that does not apply.
-
-    Parameters
-    ----------
-    shared : dict
-        Columns that all rows have in common.
-    reconstruction : Reconstruction
-    reason : str
-
-    Returns
-    -------
-    dict
-    """
+    """Make the row of an attack that does not apply."""
     return make_row(
         **shared,
         metric=HEADLINE,
@@ -125,35 +82,12 @@ def inapplicable_row(shared: Row, reconstruction: Reconstruction, reason: str) -
 
 
 def untested(attack: object) -> str:
-    """Say NOT TESTED of an attack, and nothing of a guess.
-
-    Parameters
-    ----------
-    attack : str
-
-    Returns
-    -------
-    str
-    """
+    """Say NOT TESTED of an attack, and nothing of a guess."""
     return "" if is_guess(attack) else NOT_TESTED
 
 
 def failed_row(shared: Row, error: Exception, metric: str = HEADLINE, verdict: str | None = None) -> Row:
-    """Make the row of what failed, with the reason.
-
-    Parameters
-    ----------
-    shared : dict
-        Columns that all rows have in common.
-    error : Exception
-    metric : str
-    verdict : str, optional
-        Without it NOT TESTED, or nothing where a guess failed.
-
-    Returns
-    -------
-    dict
-    """
+    """Make the row of what failed, with the reason."""
     known = isinstance(error, InputError | KilledError)
     reason = one_line(error if known else f"{type(error).__name__}: {words_of(error)}")
     verdict = untested(shared.get("attack")) if verdict is None else verdict

@@ -14,33 +14,13 @@ from victims.data.ratings import Ratings
 
 
 def digest(identity: Mapping[str, Any]) -> str:
-    """Hash what determines something.
-
-    Parameters
-    ----------
-    identity : mapping
-        Of plain values; the order of its keys does not matter.
-
-    Returns
-    -------
-    str
-        Sixteen hexadecimal digits.
-    """
+    """Hash what determines something."""
     text = json.dumps(identity, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def content_of(ratings: Ratings) -> str:
-    """Hash the ratings, attributes and features themselves.
-
-    Parameters
-    ----------
-    ratings : Ratings
-
-    Returns
-    -------
-    str
-    """
+    """Hash the ratings, attributes and features themselves."""
     content = hashlib.sha256()
     for array in (ratings.indptr, ratings.items, ratings.values, ratings.attributes, ratings.item_features):
         content.update(np.ascontiguousarray(array).tobytes())
@@ -48,19 +28,5 @@ def content_of(ratings: Ratings) -> str:
 
 
 def cell_path(directory: Path, label: str, identity: Mapping[str, Any]) -> Path:
-    """Name the file of a cell's rows.
-
-    Parameters
-    ----------
-    directory : Path
-        Of the results.
-    label : str
-        What a person recognizes the cell by.
-    identity : mapping
-        Everything that determines the rows.
-
-    Returns
-    -------
-    Path
-    """
+    """Name the file of a cell's rows."""
     return directory / "cells" / f"{label}-{digest(identity)}.json"

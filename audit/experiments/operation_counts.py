@@ -21,21 +21,6 @@ def server_share(
 ) -> float:
     """Share of the server in a round's multiplications, as paper 001 counts: one client and the server.
 
-    Parameters
-    ----------
-    encrypted, decrypted : float
-        Ciphertexts of the slowest client.
-    added : float
-        Ciphertexts of all clients.
-    key_bits : int
-    subtracts : bool
-        Whether the server subtracts gradients, as in the paper, or adds negated ones.
-
-    Returns
-    -------
-    float
-        0 to 1; NaN where nothing is encrypted.
-
     Examples
     --------
     >>> round(server_share(2560.0, 2560.0, 610 * 2560.0, 1024), 3)  # full-text, 2,560 items, 610 clients

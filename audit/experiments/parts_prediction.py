@@ -51,29 +51,15 @@ ROUNDS = (1, 2, 5, 10, 15, 20, 30, 40, 50, 60, 80, 100, 125, 150)
 
 @dataclass(frozen=True)
 class PartsPlan:
-    """What to train.
+    """What to train."""
 
-    Attributes
-    ----------
-    methods : tuple of str
-        Keys of ``METHODS``.
-    data : str
-    rates : tuple of float
-        Learning rates to choose from.
-    rounds : tuple of int
-        Rounds, or epochs, after which to measure, ascending.
-    runs, seed : int
-        Rotations, at most five; the seed of parts and starts.
-    victim_options : dict
-        Of ``pdmfrec``; ``pmf`` takes ``factors``, ``regularization`` and ``init_scale`` of them.
-    """
-
-    methods: tuple[str, ...] = tuple(METHODS)
+    methods: tuple[str, ...] = tuple(METHODS)  # keys of ``METHODS``
     data: str = "synthetic"
-    rates: tuple[float, ...] = RATES
-    rounds: tuple[int, ...] = ROUNDS
-    runs: int = PARTS
-    seed: int = 0
+    rates: tuple[float, ...] = RATES  # learning rates to choose from
+    rounds: tuple[int, ...] = ROUNDS  # rounds, or epochs, after which to measure, ascending
+    runs: int = PARTS  # rotations, at most five; the seed of parts and starts
+    seed: int = 0  # rotations, at most five; the seed of parts and starts
+    # of ``pdmfrec``; ``pmf`` takes ``factors``, ``regularization`` and ``init_scale`` of them
     victim_options: dict[str, Any] = field(default_factory=dict)
 
     def victim(self, method: str, rate: float) -> Victim:
@@ -107,22 +93,7 @@ class Training:
 
 
 def settled(plan: PartsPlan) -> PartsPlan:
-    """Check every name and number of a plan.
-
-    Parameters
-    ----------
-    plan : PartsPlan
-
-    Returns
-    -------
-    PartsPlan
-        The same, with each value once, rounds ascending.
-
-    Raises
-    ------
-    InputError
-        If a name, option or number is none that there is.
-    """
+    """Check every name and number of a plan."""
     require_fields(
         plan,
         THING,
@@ -149,20 +120,7 @@ def settled(plan: PartsPlan) -> PartsPlan:
 
 
 def cells_of(plan: PartsPlan, ratings: Ratings, directory: Path) -> list[Cell[Training]]:
-    """List the cells of a plan.
-
-    Parameters
-    ----------
-    plan : PartsPlan
-    ratings : Ratings
-    directory : Path
-        Of the results.
-
-    Returns
-    -------
-    list of Cell
-        By method, rate and rotation.
-    """
+    """List the cells of a plan."""
     content = content_of(ratings)
     return [
         _cell(Training(plan, method, rate, rotation, ratings.n_users), content, directory)
@@ -238,13 +196,7 @@ def _trained(task: Training, train: Ratings) -> Iterator[tuple[int, Predictor]]:
 
 
 def _errors(predictor: Predictor, held: Ratings) -> np.ndarray:
-    """Differences from the ratings, in stars, after clipping to the grid.
-
-    Raises
-    ------
-    InputError
-        If factors are so large that nothing is predicted.
-    """
+    """Differences from the ratings, in stars, after clipping to the grid."""
     with np.errstate(over="ignore", invalid="ignore"):
         predicted = predictor.pairs(held.users, held.items)
     if np.isnan(predicted).any():

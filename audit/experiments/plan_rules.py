@@ -53,15 +53,6 @@ T = TypeVar("T")
 def each_once(values: Iterable[T]) -> tuple[T, ...]:
     """Leave out what was there before.
 
-    Parameters
-    ----------
-    values : iterable
-
-    Returns
-    -------
-    tuple
-        In the order of the first mention.
-
     Examples
     --------
     >>> each_once((5, 1, 5))
@@ -71,20 +62,7 @@ def each_once(values: Iterable[T]) -> tuple[T, ...]:
 
 
 def refuse_idle_options(options: Mapping[str, Any], attacks: Iterable[str]) -> None:
-    """Refuse options of attacks that do not run.
-
-    Parameters
-    ----------
-    options : mapping of str to mapping
-        Attack -> its options.
-    attacks : iterable of str
-        Those that run.
-
-    Raises
-    ------
-    InputError
-        Naming the attacks that do not run.
-    """
+    """Refuse options of attacks that do not run."""
     running = tuple(attacks)
     idle = sorted(str(name) for name in options if name not in running)
     if idle:
@@ -95,22 +73,7 @@ def refuse_idle_options(options: Mapping[str, Any], attacks: Iterable[str]) -> N
 
 
 def refuse_said_elsewhere(thing: str, options: Mapping[str, Any], **elsewhere: str) -> None:
-    """Refuse options of a victim that the plan itself has a field for, and would override.
-
-    Parameters
-    ----------
-    thing : str
-        What the plan is.
-    options : mapping of str to object
-        Of the victim.
-    **elsewhere : str
-        Name of an option -> the field that says it.
-
-    Raises
-    ------
-    InputError
-        Naming option, value and field.
-    """
+    """Refuse options of a victim that the plan itself has a field for, and would override."""
     for name, field in elsewhere.items():
         if name in options:
             raise InputError(
@@ -121,18 +84,6 @@ def refuse_said_elsewhere(thing: str, options: Mapping[str, Any], **elsewhere: s
 
 def refuse_too_many(thing: str, **axes: Collection[object] | range) -> None:
     """Refuse a plan whose cells are more than can be listed in seconds.
-
-    Parameters
-    ----------
-    thing : str
-        What the plan is.
-    **axes : collection
-        What the cells are the product of.
-
-    Raises
-    ------
-    InputError
-        Naming the sizes.
 
     Examples
     --------

@@ -83,23 +83,7 @@ class Training:
 
 
 def cells_of(plan: Plan, ratings: Ratings, directory: Path) -> list[Cell[Training]]:
-    """List the cells of a plan, in the order of its rows.
-
-    Parameters
-    ----------
-    plan : Plan
-    ratings : Ratings
-    directory : Path
-
-    Returns
-    -------
-    list of Cell
-
-    Raises
-    ------
-    InputError
-        If the ratings do not allow the split.
-    """
+    """List the cells of a plan, in the order of its rows."""
     plan.held_out(ratings, plan.seed)  # told before any training
     here = plan.weights or (plan.split == PAPER and published_split(plan.source or plan.data, ratings))
     if not here:
@@ -184,20 +168,7 @@ def _of_users(errors: Errors, n_users: int) -> UserErrors:
 
 
 def user_errors(plan: Plan, ratings: Ratings, directory: Path) -> dict[tuple[str, int], UserErrors]:
-    """Read the errors of each user that the cells of a plan kept beside their rows.
-
-    Parameters
-    ----------
-    plan : Plan
-        Of ``run``; nothing varies in it.
-    ratings : Ratings
-    directory : Path
-
-    Returns
-    -------
-    dict of system as in the column ``victim``, and seed
-        Without trainings that failed.
-    """
+    """Read the errors of each user that the cells of a plan kept beside their rows."""
     found = {}
     for cell in cells_of(plan, ratings, directory):
         sums = None if cell.path is None else read_user_errors(cell.path, ratings.n_users)

@@ -55,54 +55,27 @@ PAPER = "paper"  # how paper 002 holds ratings out
 
 @dataclass(frozen=True)
 class Plan:
-    """What to train.
+    """What to train."""
 
-    Attributes
-    ----------
-    methods : tuple of str
-        Names of ``audit.experiments.private_mf``.
-    data : str
-        As given to ``--data``; part of the results.
-    source : str
-        Where the published split is looked for; empty: what ``data`` says.
-    noise : str
-        See ``defenses.noise.objective_noise``.
-    factors : tuple of int
-    epochs, runs, seed : int
-    vary : str
-        A key of ``VARIED``.
-    points : tuple of float
-        Values of it; empty: those of the paper's figures.
-    clip : bool
-        Whether predictions are clipped to the rating grid; the paper does not say.
-    victim_options : dict
-    split : str
-        ``paper``: the published split, else ten ratings of each user (one where the fraction varies). Or a
-        rule of ``victims.data.splits``.
-    test_fraction : float
-        That ``random`` and ``time`` hold out.
-    weights : str
-        A file of privacy weights; empty: they are drawn from each run's seed.
-    chosen : mapping of method and number of factors to options
-        Of the victim, as ``audit.experiments.prediction_tuning`` found them.
-    """
-
-    methods: tuple[str, ...] = METHODS
-    data: str = "synthetic"
-    noise: str = "fresh"
+    methods: tuple[str, ...] = METHODS  # names of ``audit.experiments.private_mf``
+    data: str = "synthetic"  # as given to ``--data``; part of the results
+    noise: str = "fresh"  # see ``defenses.noise.objective_noise``
     factors: tuple[int, ...] = (10, 5)
     epochs: int = 100
     runs: int = 5
     seed: int = 0
-    vary: str = "nothing"
-    points: tuple[float, ...] = ()
-    clip: bool = True
+    vary: str = "nothing"  # A key of ``VARIED``
+    points: tuple[float, ...] = ()  # values of it; empty: those of the paper's figures
+    clip: bool = True  # whether predictions are clipped to the rating grid; the paper does not say
     victim_options: dict[str, Any] = field(default_factory=dict)
+    # ``paper``: the published split, else ten ratings of each user (one where the fraction varies). Or a rule
+    # of ``victims.data.splits``
     split: str = PAPER
-    test_fraction: float = 0.2
-    weights: str = ""
+    test_fraction: float = 0.2  # that ``random`` and ``time`` hold out
+    weights: str = ""  # A file of privacy weights; empty: they are drawn from each run's seed
+    # of the victim, as ``audit.experiments.prediction_tuning`` found them
     chosen: Mapping[tuple[str, int], dict[str, str]] = field(default_factory=dict)
-    source: str = ""
+    source: str = ""  # where the published split is looked for; empty: what ``data`` says
 
     @property
     def places(self) -> tuple[float, ...]:
@@ -132,22 +105,7 @@ class Plan:
 
 
 def settled(plan: Plan) -> Plan:
-    """Check every name of a plan: a misspelt one must not cost the work before it.
-
-    Parameters
-    ----------
-    plan : Plan
-
-    Returns
-    -------
-    Plan
-        The same, with each method, number and point once.
-
-    Raises
-    ------
-    InputError
-        If a name or option is unknown.
-    """
+    """Check every name of a plan: a misspelt one must not cost the work before it."""
     _check_values(plan)
     refuse_said_elsewhere("a prediction", plan.victim_options, factors="factors", epochs="epochs")
     plan = replace(

@@ -75,31 +75,7 @@ def tune(
     jobs: int | Cluster = -1,
     report: Report = silent,
 ) -> list[Row]:
-    """Train every candidate on every fold that was not trained yet.
-
-    Parameters
-    ----------
-    plan : Plan
-        Nothing may vary in it.
-    ratings : Ratings
-    directory : Path
-        Created if missing; its ``tuning`` holds the result files.
-    count : int
-        Folds, >= 2.
-    jobs : int or Cluster
-    report : callable
-
-    Returns
-    -------
-    list of dict
-        A row per method, number of factors, candidate and fold: the MSE on the fold that was held out, or
-        ``failed`` where the training diverged.
-
-    Raises
-    ------
-    InputError
-        If something varies, a name is unknown, or the choice is made by hand.
-    """
+    """Train every candidate on every fold that was not trained yet."""
     if plan.vary != "nothing":
         raise InputError(f"--tune chooses at the default specification; leave --vary {plan.vary} out")
     for name in ("learning_rate", "regularization"):
@@ -120,36 +96,12 @@ def tune(
 
 
 def candidates(method: str) -> list[tuple[float, float]]:
-    """List the learning rates and regularizations that a method chooses from.
-
-    Parameters
-    ----------
-    method : str
-
-    Returns
-    -------
-    list of (float, float)
-    """
+    """List the learning rates and regularizations that a method chooses from."""
     return list(product(SMALL_RATES if method in LARGE_NOISE else RATES, RIDGES))
 
 
 def best(rows: Iterable[Row]) -> dict[tuple[str, int], dict[str, str]]:
-    """The options of least mean error over the folds, by method and number of factors.
-
-    Parameters
-    ----------
-    rows : iterable of mapping
-        Of ``tune``. A candidate that failed on a fold is not chosen.
-
-    Returns
-    -------
-    dict
-
-    Raises
-    ------
-    InputError
-        If all candidates of a method failed.
-    """
+    """The options of least mean error over the folds, by method and number of factors."""
     errors: dict[tuple[str, int], dict[str, list[float]]] = {}
     for row in rows:
         method, size, candidate = str(row["victim"]).split(" ")

@@ -10,22 +10,12 @@ BUDGETED = ("trajectory", "rated-set")  # what the recommender tries on every on
 
 @dataclass(frozen=True)
 class System:
-    """A system as tables name it.
-
-    Attributes
-    ----------
-    name : str
-    defense : str
-        Its name in the registry; empty where nothing protects.
-    attacks : tuple of str
-        What the recommender tries.
-    variant_of : str
-        The system whose training it shares, where it is another one's with other predictions.
-    """
+    """A system as tables name it."""
 
     name: str
-    defense: str
-    attacks: tuple[str, ...] = BUDGETED
+    defense: str  # its name in the registry; empty where nothing protects
+    attacks: tuple[str, ...] = BUDGETED  # what the recommender tries
+    # the system whose training it shares, where it is another one's with other predictions
     variant_of: str = ""
 
     @property
@@ -40,19 +30,6 @@ class System:
 
     def defense_text(self, noise: str, epochs: int, **options: float | str) -> str:
         """Write the defense with its options.
-
-        Parameters
-        ----------
-        noise : str
-            See ``defenses.noise.objective_noise``.
-        epochs : int
-        **options
-            Others, such as epsilon.
-
-        Returns
-        -------
-        str
-            ``none`` where nothing protects.
 
         Examples
         --------
@@ -78,15 +55,6 @@ SYSTEMS = {
 
 def system_of(name: str) -> System:
     """Look a system up.
-
-    Parameters
-    ----------
-    name : str
-        One of ``SYSTEMS``, or a defense with the same options; some of these may be given with it.
-
-    Returns
-    -------
-    System
 
     Examples
     --------

@@ -28,32 +28,12 @@ class KilledError(Exception):
 
 
 def in_this_process(jobs: int) -> bool:
-    """Tell whether so many jobs mean no other process.
-
-    Parameters
-    ----------
-    jobs : int
-        -1 is one per core.
-
-    Returns
-    -------
-    bool
-    """
+    """Tell whether so many jobs mean no other process."""
     return processes_of(jobs) == 1
 
 
 def processes_of(jobs: int) -> int:
-    """Count the processes that so many jobs mean.
-
-    Parameters
-    ----------
-    jobs : int
-        -1 is one per core.
-
-    Returns
-    -------
-    int
-    """
+    """Count the processes that so many jobs mean."""
     return int(joblib.effective_n_jobs(jobs))
 
 
@@ -64,19 +44,6 @@ def in_processes(
 
     Where a process is killed, what was begun is tried once more, each task alone, so that it is known which
     one it was.
-
-    Parameters
-    ----------
-    work : callable
-        Picklable.
-    tasks : sequence
-    jobs : int
-        Parallel processes; -1 is one per core.
-
-    Yields
-    ------
-    tuple
-        The result is a ``KilledError`` where a process was killed twice.
     """
     left = dict(enumerate(tasks))
     begun: list[int] = []
@@ -124,12 +91,7 @@ def _indexed(work: Callable[[T], R], index: int, task: T) -> tuple[int, R]:
 
 @contextmanager
 def supervised() -> Iterator[None]:
-    """Let processes that are started meanwhile end with this one.
-
-    Yields
-    ------
-    None
-    """
+    """Let processes that are started meanwhile end with this one."""
     interrupts.leave_signals_to_this_process()
     with joblib.parallel_config("loky", initializer=_in_worker, initargs=(os.getpid(),)):
         yield
@@ -137,6 +99,7 @@ def supervised() -> Iterator[None]:
 
 def _in_worker(parent: int) -> None:
     """A worker has one core, so that what it runs starts no processes of its own: every core has a worker
-    already, and one that is replaced would wait five minutes for its own idle ones to end."""
+    already, and one that is replaced would wait five minutes for its own idle ones to end.
+    """
     os.environ["LOKY_MAX_CPU_COUNT"] = "1"
     interrupts.in_worker(parent)

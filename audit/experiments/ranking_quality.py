@@ -37,36 +37,20 @@ ERROR = "rmse"  # of existing users
 
 @dataclass(frozen=True)
 class Plan:
-    """What to train and rank.
-
-    Attributes
-    ----------
-    data : str
-        As given to ``--data``; part of the results.
-    update, weighting : str
-        Empty: the victim's first update, and include-unrated where it has that.
-    defense : str
-        With encryption last; without it the plain system is the same as the encrypted one.
-    rounds, runs, seed : int
-    split : str
-        How ratings of existing users are held out: a rule of ``victims.data.splits``.
-    scenarios : tuple of str
-        See ``victims.evaluation.ranking_cases``.
-    cut : Cut
-        Length of the lists, and which ratings are relevant.
-    """
+    """What to train and rank."""
 
     victim: str = "fedmvmf"
-    data: str = "synthetic"
-    update: str = ""
-    weighting: str = ""
+    data: str = "synthetic"  # as given to ``--data``; part of the results
+    update: str = ""  # empty: the victim's first update, and include-unrated where it has that
+    weighting: str = ""  # empty: the victim's first update, and include-unrated where it has that
+    # with encryption last; without it the plain system is the same as the encrypted one
     defense: str = "privmvmf"
     rounds: int = 200
     runs: int = 5
-    scenarios: tuple[str, ...] = SCENARIOS
-    cut: Cut = PAPER
+    scenarios: tuple[str, ...] = SCENARIOS  # see ``victims.evaluation.ranking_cases``
+    cut: Cut = PAPER  # length of the lists, and which ratings are relevant
     seed: int = 0
-    split: str = "random"
+    split: str = "random"  # how ratings of existing users are held out: a rule of ``victims.data.splits``
     victim_options: dict[str, Any] = field(default_factory=dict)
 
     def made_victim(self) -> Victim:
@@ -119,21 +103,7 @@ class Ranking:
 
 
 def settled(plan: Plan) -> Plan:
-    """Choose the scenario of the victim, and check every name.
-
-    Parameters
-    ----------
-    plan : Plan
-
-    Returns
-    -------
-    Plan
-
-    Raises
-    ------
-    InputError
-        If a name is unknown.
-    """
+    """Choose the scenario of the victim, and check every name."""
     _check_values(plan)
     chosen = one_scenario(plan.victim, plan.update, plan.weighting, plan.victim_options)
     plan = replace(
@@ -171,26 +141,7 @@ def _check_values(plan: Plan) -> None:
 
 
 def cells_of(plan: Plan, ratings: Ratings, directory: Path) -> list[Cell[Ranking]]:
-    """List the cells of a plan.
-
-    Parameters
-    ----------
-    plan : Plan
-        Settled.
-    ratings : Ratings
-    directory : Path
-        Of the results.
-
-    Returns
-    -------
-    list of Cell
-        By scenario, run and system.
-
-    Raises
-    ------
-    InputError
-        If the ratings do not allow the split.
-    """
+    """List the cells of a plan."""
     if EXISTING in plan.scenarios:
         case(EXISTING, ratings, plan.seed, plan.split)  # what they do not allow is told before training
     content = content_of(ratings)
@@ -211,18 +162,7 @@ def cells_of(plan: Plan, ratings: Ratings, directory: Path) -> list[Cell[Ranking
 
 
 def with_popularity(rows: Sequence[Mapping[str, Any]]) -> list[Row]:
-    """Give popularity rows of its own, as a third system; what failed, or has another baseline, is left out.
-
-    Parameters
-    ----------
-    rows : sequence of mapping
-        Of ``run``.
-
-    Returns
-    -------
-    list of dict
-        ``scenario``, ``run``, ``system``, ``reading``, ``metric`` and ``value``.
-    """
+    """Give popularity rows of its own, as a third system; cells that failed are left out."""
     cells: dict[tuple[str, int], dict[str, list[Row]]] = {}
     for row in rows:
         if row["status"] != "ran" or row["baseline_name"] != POPULARITY:

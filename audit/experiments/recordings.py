@@ -30,17 +30,7 @@ class Recorded(NamedTuple):
 
 
 def files_of(path: Path) -> tuple[Path, ...]:
-    """List what a recording consists of.
-
-    Parameters
-    ----------
-    path : Path
-
-    Returns
-    -------
-    tuple of Path
-        The recording itself first, then the truth, the clients' factors and their key.
-    """
+    """List what a recording consists of."""
     return path, truth_path(path), factors_path(path), key_path(path)
 
 
@@ -55,34 +45,7 @@ def recorded(
     seed: int,
     train_on_received: bool = True,
 ) -> Recorded:
-    """Record a victim, or open what was recorded under that name before.
-
-    Parameters
-    ----------
-    path : Path
-        The name determines everything else here.
-    victim : Victim
-    ratings : Ratings
-    rounds : sequence of int
-    users : int or None
-        Clients to record, chosen at random; None records all.
-    defenses : sequence of str
-        Applied in this order.
-    seed : int
-    train_on_received : bool
-        Whether the server trains on what the defenses left of the uploads.
-
-    Returns
-    -------
-    Recorded
-
-    Raises
-    ------
-    InputError
-        If the victim cannot be trained so.
-    OutputError
-        If the recording cannot be written.
-    """
+    """Record a victim, or open what was recorded under that name before."""
     if not (path.exists() and truth_path(path).exists()):
         for old in files_of(path):
             remove(old)
@@ -106,21 +69,7 @@ def _chosen(n_users: int, users: int | None, seed: int) -> np.ndarray | None:
 
 
 def sampled(view: View, attack: str, sample: int, seed: int) -> View:
-    """Leave some clients of a view for an attack that solves client by client.
-
-    Parameters
-    ----------
-    view : View
-    attack : str
-    sample : int
-        Clients that such an attack gets.
-    seed : int
-
-    Returns
-    -------
-    View
-        The same one for other attacks.
-    """
+    """Leave some clients of a view for an attack that solves client by client."""
     if not entry("attacks", attack).per_client or view.users.size <= sample:
         return view
     rng = generator(seed, Purpose.ATTACKED_CLIENTS)

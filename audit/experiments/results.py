@@ -26,23 +26,7 @@ Row = dict[str, Any]
 
 
 def make_row(**values: Any) -> Row:
-    """Make a row with every column; what is not given is NaN, or empty for words.
-
-    Parameters
-    ----------
-    values : Any
-        By the names of ``COLUMNS``.
-
-    Returns
-    -------
-    Row
-        Its keys are ``COLUMNS`` in their order.
-
-    Raises
-    ------
-    KeyError
-        If a name is no column.
-    """
+    """Make a row with every column; what is not given is NaN, or empty for words."""
     unknown = set(values) - set(COLUMNS)
     if unknown:
         raise KeyError(f"no such result columns: {sorted(unknown)}")
@@ -51,16 +35,7 @@ def make_row(**values: Any) -> Row:
 
 
 def columns_of(rows: Sequence[Row]) -> list[str]:
-    """List the columns of rows: those of the contract, then what a command has beside them.
-
-    Parameters
-    ----------
-    rows : sequence of Row
-
-    Returns
-    -------
-    list of str
-    """
+    """List the columns of rows: those of the contract, then what a command has beside them."""
     return list(dict.fromkeys([*COLUMNS, *(name for row in rows for name in row)]))
 
 
@@ -69,18 +44,6 @@ def write_results(rows: list[Row], directory: Path) -> None:
 
     In the CSV a text that a spreadsheet would take for a formula stands behind an apostrophe; the other two
     hold it as it is.
-
-    Parameters
-    ----------
-    rows : list of Row
-        One per cell and metric.
-    directory : Path
-        Made where it does not exist.
-
-    Raises
-    ------
-    OutputError
-        If a file cannot be written.
     """
     columns = {name: [_known(row.get(name)) for row in rows] for name in columns_of(rows)}
     text = json.dumps([finite(row) for row in rows], indent=1) + "\n"
@@ -109,18 +72,7 @@ def _no_formula(cells: Sequence[Any]) -> list[Any]:
 
 
 def finite(row: Mapping[str, Any]) -> Row:
-    """Replace NaN and infinities of a row by null, as JSON has none.
-
-    Parameters
-    ----------
-    row : mapping of str to Any
-        Left as it is.
-
-    Returns
-    -------
-    Row
-        With None for every float that is not finite.
-    """
+    """Replace NaN and infinities of a row by null, as JSON has none."""
     return {
         name: None if isinstance(value, float) and not math.isfinite(value) else value
         for name, value in row.items()

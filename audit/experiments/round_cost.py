@@ -42,45 +42,45 @@ SAMPLE_ROWS = 256  # encrypted, added and decrypted
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one round; clients are the one with most rows, and the mean one.
+    """Of one round; clients are the one with most rows, and the mean one."""
 
-    Attributes
-    ----------
-    local_update, encryption : float
-        Seconds of the client with most rows.
-    local_update_mean, encryption_mean : float
-        Seconds of the mean client: the one whose number of rows is nearest to the mean, and the mean number.
-    aggregation, subtraction, decryption, server_update : float
-        Seconds for all rows; subtraction is what the server takes in place of the aggregation where it
-        subtracts gradients, as in paper 001, and does not add negated ones; decryption is one decrypter's,
-        and the server's update is timed together with the clients' own step, which the simulation takes in
-        the same program.
-    bytes_sent, bytes_sent_mean, bytes_received : float
-        By the client with most rows, by the mean client, and by every client.
-    ciphertexts, ciphertexts_decrypted, ciphertexts_added : float
-        That the client with most rows sends, that one client decrypts, and that the server adds.
-    peak_bytes : float
-        Largest resident size of this process so far.
-    note : str
-        What was measured on a sample and scaled.
-    """
-
-    local_update: float
+    local_update: float  # seconds of the client with most rows
+    # seconds of the mean client: the one whose number of rows is nearest to the mean, and the mean number
     local_update_mean: float
-    encryption: float
+    encryption: float  # seconds of the client with most rows
+    # seconds of the mean client: the one whose number of rows is nearest to the mean, and the mean number
     encryption_mean: float
+    # seconds for all rows; subtraction is what the server takes in place of the aggregation where it
+    # subtracts gradients, as in paper 001, and does not add negated ones; decryption is one decrypter's, and
+    # the server's update is timed together with the clients' own step, which the simulation takes in the same
+    # program
     aggregation: float
+    # seconds for all rows; subtraction is what the server takes in place of the aggregation where it
+    # subtracts gradients, as in paper 001, and does not add negated ones; decryption is one decrypter's, and
+    # the server's update is timed together with the clients' own step, which the simulation takes in the same
+    # program
     subtraction: float
+    # seconds for all rows; subtraction is what the server takes in place of the aggregation where it
+    # subtracts gradients, as in paper 001, and does not add negated ones; decryption is one decrypter's, and
+    # the server's update is timed together with the clients' own step, which the simulation takes in the same
+    # program
     decryption: float
+    # seconds for all rows; subtraction is what the server takes in place of the aggregation where it
+    # subtracts gradients, as in paper 001, and does not add negated ones; decryption is one decrypter's, and
+    # the server's update is timed together with the clients' own step, which the simulation takes in the same
+    # program
     server_update: float
-    bytes_sent: float
-    bytes_sent_mean: float
-    bytes_received: float
+    bytes_sent: float  # by the client with most rows, by the mean client, and by every client
+    bytes_sent_mean: float  # by the client with most rows, by the mean client, and by every client
+    bytes_received: float  # by the client with most rows, by the mean client, and by every client
+    # that the client with most rows sends, that one client decrypts, and that the server adds
     ciphertexts: float
+    # that the client with most rows sends, that one client decrypts, and that the server adds
     ciphertexts_decrypted: float
+    # that the client with most rows sends, that one client decrypts, and that the server adds
     ciphertexts_added: float
-    peak_bytes: float
-    note: str = ""
+    peak_bytes: float  # largest resident size of this process so far
+    note: str = ""  # what was measured on a sample and scaled
 
     def metrics(self) -> dict[str, float]:
         """Names of the result table; seconds and bytes are in the names."""
@@ -129,29 +129,7 @@ def cost_of(
     phe_bits: int | None = None,
     progress: Say = silent,
 ) -> Cost:
-    """Measure one round.
-
-    Parameters
-    ----------
-    victim, ratings, defenses, seed
-        As for a recording; encryption must be the real one.
-    sample : int
-        Rows that are encrypted, added and decrypted; what all rows cost is scaled from them.
-    phe_bits : int, optional
-        Encrypt with phe as it comes, one number per ciphertext, under a key of this length, instead of by
-        ``defenses``.
-    progress : callable
-        Called with what is going on.
-
-    Returns
-    -------
-    Cost
-
-    Raises
-    ------
-    InputError
-        If the encryption is ideal, or rows go to other clients and not to a server.
-    """
+    """Measure one round."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # short keys are a comparison with the papers here
         run = start(victim, ratings, defenses, seed)

@@ -28,7 +28,8 @@ Gradients = Float[np.ndarray, "rows factors"]
 
 class PerRow(NamedTuple):
     """Seconds to encrypt, add, subtract and decrypt one row; its bytes and ciphertexts; how many rows were
-    measured."""
+    measured.
+    """
 
     encrypt: float
     add: float
@@ -40,33 +41,14 @@ class PerRow(NamedTuple):
 
 
 def timed(work: Callable[[], Result]) -> tuple[float, Result]:
-    """Time some work.
-
-    Parameters
-    ----------
-    work : callable
-
-    Returns
-    -------
-    tuple
-        Seconds of the processor, and what it returned.
-    """
+    """Time some work."""
     begin = time.process_time()
     result = work()
     return time.process_time() - begin, result
 
 
 def in_the_clear(rows: Gradients) -> PerRow:
-    """Measure rows that nobody encrypts.
-
-    Parameters
-    ----------
-    rows : (n_rows, factors) float64
-
-    Returns
-    -------
-    PerRow
-    """
+    """Measure rows that nobody encrypts."""
     some = np.resize(rows, (CLEAR_ROWS, rows.shape[1]))
     index = np.arange(CLEAR_ROWS) % CLEAR_ITEMS
     adding, _ = timed(lambda: [np.bincount(index, column, minlength=CLEAR_ITEMS) for column in some.T])
@@ -75,22 +57,7 @@ def in_the_clear(rows: Gradients) -> PerRow:
 
 
 def packed(cipher: Cipher, rows: Gradients) -> PerRow:
-    """Measure rows whose numbers are packed into few ciphertexts (``defenses.encryption``).
-
-    Parameters
-    ----------
-    cipher : Cipher
-    rows : (n_rows, factors) float64
-
-    Returns
-    -------
-    PerRow
-
-    Raises
-    ------
-    InputError
-        If the encryption is ideal.
-    """
+    """Measure rows whose numbers are packed into few ciphertexts (``defenses.encryption``)."""
     if not isinstance(cipher, PaillierCipher):
         raise InputError("the cost of ideal encryption says nothing: measure paillier without ideal=true")
     count, index = rows.shape[0], np.arange(rows.shape[0])
@@ -110,18 +77,7 @@ def packed(cipher: Cipher, rows: Gradients) -> PerRow:
 
 
 def with_phe(rows: Gradients, key_bits: int) -> PerRow:
-    """Measure python-paillier as the papers use it: each number by itself, one fixed exponent.
-
-    Parameters
-    ----------
-    rows : (n_rows, factors) float64
-    key_bits : int
-        Length of the key.
-
-    Returns
-    -------
-    PerRow
-    """
+    """Measure python-paillier as the papers use it: each number by itself, one fixed exponent."""
     public, secret = paillier.generate_paillier_keypair(n_length=key_bits)
     encode = partial(paillier.EncodedNumber.encode, public, precision=PHE_PRECISION)
     encoded = [encode(float(value)) for value in rows.ravel()]

@@ -71,22 +71,7 @@ class RunRecord(BaseModel):
 
 
 def write_run(directory: Path, command: Sequence[str], seconds: float, n_rows: int) -> None:
-    """Write ``run.json``.
-
-    Parameters
-    ----------
-    directory : Path
-        Of the results.
-    command : sequence of str
-    seconds : float
-        That it took until now.
-    n_rows : int
-
-    Raises
-    ------
-    OutputError
-        If it cannot be written.
-    """
+    """Write ``run.json``."""
     now = datetime.now(UTC)
     record = RunRecord(
         run=uuid4().hex,
@@ -105,17 +90,7 @@ def write_run(directory: Path, command: Sequence[str], seconds: float, n_rows: i
 
 
 def facts_of(path: Path) -> list[tuple[str, str]]:
-    """Read a run's facts for people; nothing where there is no such file, or it is damaged.
-
-    Parameters
-    ----------
-    path : Path
-        Of ``run.json``.
-
-    Returns
-    -------
-    list of (str, str)
-    """
+    """Read a run's facts for people; nothing where there is no such file, or it is damaged."""
     if not path.is_file() or path.stat().st_size > MOST_BYTES:
         return [("command", f"not recorded ({RUN_FILE} is not beside the results)")]
     try:

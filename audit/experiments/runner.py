@@ -41,38 +41,6 @@ def run_grid(
 
     Whatever ends the run, cells that were finished are kept. A cell whose process was killed twice is failed
     rows; failed rows are not kept, so that a repeated run tries again.
-
-    Parameters
-    ----------
-    cells : sequence of Cell
-    procedure : Procedure
-    given : object
-        What all cells start from.
-    directory : Path, optional
-        Of the result files, which are written every now and then; None writes none.
-    jobs : int or Cluster
-        Parallel processes; -1 is one per core, 1 is this one. Or workers that may be on other machines.
-    keep_scratch : bool
-        Leave what was prepared.
-    report : callable
-        Called with (cells done, cells in all, what goes on).
-    found : callable
-        Called with the rows of each cell, of those that were kept first.
-    deadline : float or None
-        As of ``time.monotonic``, for cells that run in this process; those that were not reached by then are
-        rows that say so.
-
-    Returns
-    -------
-    list of dict
-        All rows, in the order of the cells.
-
-    Raises
-    ------
-    InputError
-        If a cell says that the request is wrong, or no cell applies.
-    OutputError
-        If something cannot be written.
     """
     refuse_if_none_applies(cells)
     if directory is not None:

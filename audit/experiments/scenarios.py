@@ -22,29 +22,7 @@ class Scenarios(NamedTuple):
 def scenarios(
     victim: str, updates: Iterable[object], weightings: Iterable[object], options: Mapping[str, Any]
 ) -> Scenarios:
-    """Choose the scenarios that are asked for, by name or as the victim's options, each once; else all.
-
-    Parameters
-    ----------
-    victim : str
-        In the registry.
-    updates : iterable
-        Names of updates; empty leaves the choice to ``options``.
-    weightings : iterable
-        Names of weightings; empty leaves the choice to ``options``.
-    options : mapping of str to Any
-        Of the victim; ``update`` and ``weighting`` in it are choices, too.
-
-    Returns
-    -------
-    Scenarios
-        Its options are without ``update`` and ``weighting``.
-
-    Raises
-    ------
-    InputError
-        If the victim is unknown, or one choice is made twice and differently.
-    """
+    """Choose the scenarios that are asked for, by name or as the victim's options, each once; else all."""
     all_updates, all_weightings = scenarios_of(victim)
     own, rest = _apart(options)
     first, second = tuple(dict.fromkeys(map(str, updates))), tuple(dict.fromkeys(map(str, weightings)))
@@ -65,27 +43,7 @@ class Scenario(NamedTuple):
 
 
 def one_scenario(victim: str, update: str, weighting: str, options: Mapping[str, Any]) -> Scenario:
-    """Choose one scenario, by name or as the victim's options.
-
-    Parameters
-    ----------
-    victim : str
-        In the registry.
-    update, weighting : str
-        Empty leaves the choice to ``options``, else to ``scenario_of``.
-    options : mapping of str to Any
-        Of the victim; ``update`` and ``weighting`` in it are choices, too.
-
-    Returns
-    -------
-    Scenario
-        Its options are without ``update`` and ``weighting``.
-
-    Raises
-    ------
-    InputError
-        If the victim is unknown, or one choice is made twice and differently.
-    """
+    """Choose one scenario, by name or as the victim's options."""
     own, rest = _apart(options)
     _refuse_two_choices(own, update=[update], weighting=[weighting])
     return Scenario(*scenario_of(victim, update or own["update"], weighting or own["weighting"]), rest)
@@ -108,29 +66,7 @@ def _refuse_two_choices(options: Mapping[str, str], **asked: Iterable[object]) -
 
 
 def scenario_of(victim: str, update: str | None, weighting: str | None) -> tuple[str, str]:
-    """Choose one scenario: as given, else the victim's first update, and include-unrated where it has that.
-
-    Parameters
-    ----------
-    victim : str
-        In the registry.
-    update : str or None
-        None, or an empty text, leaves the choice open.
-    weighting : str or None
-        None, or an empty text, leaves the choice open.
-
-    Returns
-    -------
-    str
-        The update.
-    str
-        The weighting.
-
-    Raises
-    ------
-    InputError
-        If the victim is unknown.
-    """
+    """Choose one scenario: as given, else the victim's first update."""
     updates, weightings = scenarios_of(victim)
     usual = PREFERRED if PREFERRED in weightings else weightings[0]
     return update or updates[0], weighting or usual

@@ -25,25 +25,7 @@ NULL_USERS = 200  # clients on which an attack is repeated with shuffled gradien
 def shuffled_scores(
     attack: str, options: dict[str, Any], seed: int, view: View, truth: Truth, answer: Reconstruction
 ) -> UserScores | None:
-    """Score the same attack on shuffled gradients, if it is fast enough to repeat.
-
-    Parameters
-    ----------
-    attack : str
-    options : dict
-        Of the attack.
-    seed : int
-    view : View
-        What was attacked.
-    truth : Truth
-    answer : Reconstruction
-        Of the attack on the view.
-
-    Returns
-    -------
-    UserScores or None
-        None where the attack solves client by client, or nothing can be shuffled.
-    """
+    """Score the same attack on shuffled gradients, if it is fast enough to repeat."""
     if answer.identities == Identities.PSEUDONYMS:
         return _of_pseudonyms(attack, options, seed, view, truth, answer)
     if entry("attacks", attack).per_client or view.users.size == 0:
@@ -58,25 +40,7 @@ def shuffled_scores(
 def dealt_answers(
     attack: str, options: dict[str, Any], seed: int, view: View, n_dealings: int, progress: Progress
 ) -> Iterator[Reconstruction]:
-    """Attack a view again and again, each time with all rows dealt out anew, for ``DEALING_SECONDS`` at most.
-
-    Parameters
-    ----------
-    attack : str
-    options : dict
-        Of the attack.
-    seed : int
-        Of the first dealing, and of the others' seeds.
-    view : View
-    n_dealings : int
-    progress : callable
-        Is told how many are there, and how many there will be: before the first, and after each.
-
-    Yields
-    ------
-    Reconstruction
-        Of each dealing; none at all where no rows can be dealt, and fewer than asked for where time is over.
-    """
+    """Attack a view again and again, each time with all rows dealt out anew."""
     more = generator(seed, Purpose.DEALINGS).integers(1 << 31, size=n_dealings - 1)
     begin = time.monotonic()
     progress(0, n_dealings)
@@ -90,18 +54,7 @@ def dealt_answers(
 
 
 def few_clients(view: View, attack: str, seed: int) -> View:
-    """Leave so many clients of a view that the attack is repeated quickly, unless it needs them all.
-
-    Parameters
-    ----------
-    view : View
-    attack : str
-    seed : int
-
-    Returns
-    -------
-    View
-    """
+    """Leave so many clients of a view that the attack is repeated quickly, unless it needs them all."""
     if view.users.size <= NULL_USERS or entry("attacks", attack).whole:
         return view
     rng = generator(seed, Purpose.SHUFFLED_CLIENTS)

@@ -34,18 +34,7 @@ RULE_OF_THREE = 1.5
 
 
 def strongest(rows: Sequence[Row]) -> list[Row]:
-    """Make a row for the strongest answer of each adversary and metric under each defense.
-
-    Parameters
-    ----------
-    rows : sequence of dict
-        Of a campaign.
-
-    Returns
-    -------
-    list of dict
-        Without a verdict: verdicts are those of the attacks' own rows.
-    """
+    """Make a row for the strongest answer of each adversary and metric under each defense."""
     families: dict[tuple[object, ...], list[Row]] = {}
     for row in rows:
         if _is_answer(row):

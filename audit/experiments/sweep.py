@@ -55,21 +55,7 @@ class Seen(NamedTuple):
 
 
 def settled(sweep: Sweep) -> Sweep:
-    """Choose the scenarios of a sweep and the options of the paper's procedure; check every name and number.
-
-    Parameters
-    ----------
-    sweep : Sweep
-
-    Returns
-    -------
-    Sweep
-
-    Raises
-    ------
-    InputError
-        If a name or number is wrong.
-    """
+    """Choose the scenarios of a sweep and the options of the paper's procedure."""
     _check_values(sweep)
     grid = scenarios(sweep.victim, sweep.updates, sweep.weightings, sweep.victim_options)
     options: dict[str, dict[str, Any]] = {}

@@ -28,41 +28,22 @@ CHOSEN = {  # its Table 6, whose "scalar Jacobian approximation" cites the metho
 
 @dataclass(frozen=True)
 class Sweep:
-    """What to run.
-
-    Attributes
-    ----------
-    victim, data : str
-    updates, weightings : tuple of str
-        Scenarios are their product; empty: all that the victim has.
-    attacks : tuple of str
-    scales : tuple of float
-        Laplace scales b; 0 is no noise.
-    rounds : tuple of int
-        Numbers of consecutive rounds that the adversary watches.
-    first : int
-        The first of them, counted from 0.
-    users : int
-        Clients to record; all of them take part in the training.
-    sample : int
-        Clients for attacks that solve client by client.
-    seed : int
-    victim_options, attack_options : dict
-        ``published`` takes ten solutions, as the paper does, unless they are among its options.
-    """
+    """What to run."""
 
     victim: str = "fedmvmf"
     data: str = "synthetic"
-    updates: tuple[str, ...] = ()
-    weightings: tuple[str, ...] = ()
+    updates: tuple[str, ...] = ()  # scenarios are their product; empty: all that the victim has
+    weightings: tuple[str, ...] = ()  # scenarios are their product; empty: all that the victim has
     attacks: tuple[str, ...] = ("likelihood", PUBLISHED)
-    scales: tuple[float, ...] = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
-    rounds: tuple[int, ...] = (1, 5, 20)
-    first: int = 4
-    users: int = 120
-    sample: int = 20
+    scales: tuple[float, ...] = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)  # laplace scales b; 0 is no noise
+    rounds: tuple[int, ...] = (1, 5, 20)  # numbers of consecutive rounds that the adversary watches
+    first: int = 4  # the first of them, counted from 0
+    users: int = 120  # clients to record; all of them take part in the training
+    sample: int = 20  # clients for attacks that solve client by client
     seed: int = 0
+    # ``published`` takes ten solutions, as the paper does, unless they are among its options
     victim_options: dict[str, Any] = field(default_factory=dict)
+    # ``published`` takes ten solutions, as the paper does, unless they are among its options
     attack_options: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def victim_of(self, update: str, weighting: str) -> Victim:
@@ -138,20 +119,7 @@ class Watch:
 
 
 def cells_of(sweep: Sweep, ratings: Ratings, directory: Path) -> list[Cell[Watch]]:
-    """List the cells of a sweep; those of one scenario and scale share its recording.
-
-    Parameters
-    ----------
-    sweep : Sweep
-    ratings : Ratings
-    directory : Path
-        Of the results.
-
-    Returns
-    -------
-    list of Cell
-        By scenario, scale, number of rounds, then attack.
-    """
+    """List the cells of a sweep; those of one scenario and scale share its recording."""
     content = content_of(ratings)
     noises = [
         Noise(update, weighting, scale)

@@ -26,29 +26,16 @@ SHARED = ("degree", "fallback", "rating_map")  # options that DMF has from the v
 
 @dataclass(frozen=True)
 class TrustedPlan:
-    """What to train.
+    """What to train."""
 
-    Attributes
-    ----------
-    systems : tuple of str
-        Of ``SYSTEMS``; empty: all of them, the first where something varies.
-    data : str
-    factors : tuple of int
-    rounds, runs, seed : int
-        Rounds to train; seeds of split, start and draws.
-    vary : str
-        A key of ``VARIED``.
-    victim_options : dict
-        Of ``dpmf-yang``; DMF takes those of ``SHARED``.
-    """
-
-    systems: tuple[str, ...] = ()
+    systems: tuple[str, ...] = ()  # of ``SYSTEMS``; empty: all of them, the first where something varies
     data: str = "synthetic"
     factors: tuple[int, ...] = (3, 6, 12)
-    rounds: int = 100
-    runs: int = 5
-    seed: int = 0
-    vary: str = "nothing"
+    rounds: int = 100  # rounds to train; seeds of split, start and draws
+    runs: int = 5  # rounds to train; seeds of split, start and draws
+    seed: int = 0  # rounds to train; seeds of split, start and draws
+    vary: str = "nothing"  # A key of ``VARIED``
+    # of ``dpmf-yang``; DMF takes those of ``SHARED``
     victim_options: dict[str, Any] = field(default_factory=dict)
 
     def options(self, system: str, factors: int, point: Any) -> dict[str, Any]:

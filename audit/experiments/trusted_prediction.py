@@ -54,21 +54,7 @@ HELD_OUT = 0.3  # section 4.1.2: of the records
 
 
 def settled(plan: TrustedPlan) -> TrustedPlan:
-    """Choose the systems of a plan, and check every name in it.
-
-    Parameters
-    ----------
-    plan : TrustedPlan
-
-    Returns
-    -------
-    TrustedPlan
-
-    Raises
-    ------
-    InputError
-        If a name or option is unknown.
-    """
+    """Choose the systems of a plan, and check every name in it."""
     require_fields(
         plan,
         THING,
@@ -100,26 +86,7 @@ def settled(plan: TrustedPlan) -> TrustedPlan:
 
 
 def cells_of(plan: TrustedPlan, ratings: Ratings, directory: Path) -> list[Cell[Training]]:
-    """List the cells of a plan.
-
-    Parameters
-    ----------
-    plan : TrustedPlan
-        Settled.
-    ratings : Ratings
-    directory : Path
-        Of the results.
-
-    Returns
-    -------
-    list of Cell
-        By number of factors, point, system and run.
-
-    Raises
-    ------
-    InputError
-        If the ratings are too few.
-    """
+    """List the cells of a plan."""
     feedback_split(ratings, HELD_OUT, SHARE, plan.seed)
     trust = hashlib.sha256(np.ascontiguousarray(ratings.trust).tobytes()).hexdigest()[:16]
     content = f"{content_of(ratings)} {trust}"
@@ -151,19 +118,10 @@ def _cell(task: Training, content: str, directory: Path) -> Cell[Training]:
 
 
 class Measured(NamedTuple):
-    """What a cell's system does.
-
-    Attributes
-    ----------
-    values : list of (rounds, metric -> value)
-    baselines : dict
-        Metric -> value of the constant mean, or of popularity.
-    n_users : int
-    seconds : float
-    """
+    """What a cell's system does."""
 
     values: list[tuple[int, dict[str, float]]]
-    baselines: dict[str, float]
+    baselines: dict[str, float]  # metric -> value of the constant mean, or of popularity
     n_users: int
     seconds: float
 

@@ -26,39 +26,12 @@ from victims.training import start
 
 
 def trained(task: Training, split: FeedbackSplit) -> list[tuple[int, dict[str, float]]]:
-    """Train a system and measure it.
-
-    Parameters
-    ----------
-    task : Training
-    split : FeedbackSplit
-
-    Returns
-    -------
-    list of (rounds, metric -> value)
-        RMSE in units of 0..1, P@5 and R@5, rows and bytes of a round; rounds are 0 where there are none.
-
-    Raises
-    ------
-    InputError
-        If training diverges.
-    """
+    """Train a system and measure it."""
     return SOLVERS.get(task.system, _victim)(task, split)
 
 
 def baselines_of(task: Training, split: FeedbackSplit) -> dict[str, float]:
-    """Measure the constant mean of the training, and popularity.
-
-    Parameters
-    ----------
-    task : Training
-    split : FeedbackSplit
-
-    Returns
-    -------
-    dict
-        From metrics to values.
-    """
+    """Measure the constant mean of the training, and popularity."""
     mean = unit_values(split.train.explicit, task.plan.rating_map).mean()
     test = split.test.explicit
     constant = unit_rmse(np.full(test.n_ratings, mean), test, task.plan.rating_map)
@@ -66,32 +39,12 @@ def baselines_of(task: Training, split: FeedbackSplit) -> dict[str, float]:
 
 
 def is_missing(system: str) -> bool:
-    """Tell whether a reference's package is not installed.
-
-    Parameters
-    ----------
-    system : str
-        Of ``SYSTEMS``.
-
-    Returns
-    -------
-    bool
-    """
+    """Tell whether a reference's package is not installed."""
     return system in PACKAGES and version_of(system) is None
 
 
 def headline(system: str) -> str:
-    """Name the metric of a row that says why a system was not measured.
-
-    Parameters
-    ----------
-    system : str
-        Of ``SYSTEMS``.
-
-    Returns
-    -------
-    str
-    """
+    """Name the metric of a row that says why a system was not measured."""
     return "precision_at_5_all" if system in (IMPLICIT_PMF, "wrmf") else "rmse_unit"
 
 

@@ -54,28 +54,16 @@ ALPHA, CLIENT_STEP = Range(0.01, 0.5), Range(1e-5, 5e-3)
 
 @dataclass(frozen=True)
 class Search:
-    """What to try.
+    """What to try."""
 
-    Attributes
-    ----------
-    update, weighting : str
-        Of FedMVMF.
-    defense : str
-    trials : int
-        In all, those of earlier calls included.
-    folds, rounds, seed : int
-    options : dict
-        Of the victim; what is given is not searched.
-    """
-
-    update: str = "semi-als"
-    weighting: str = "observed-only"
+    update: str = "semi-als"  # of FedMVMF
+    weighting: str = "observed-only"  # of FedMVMF
     defense: str = "none"
-    trials: int = 30
+    trials: int = 30  # in all, those of earlier calls included
     folds: int = 4
     rounds: int = 20
     seed: int = 0
-    options: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)  # of the victim; what is given is not searched
 
     def __post_init__(self) -> None:
         require_fields(self, "a search", trials=at_least(1), folds=between(2, 100), rounds=at_least(1))
@@ -112,25 +100,6 @@ class Trial(NamedTuple):
 
 def search(plan: Search, ratings: Ratings, directory: Path, *, report: Report = silent) -> list[Trial]:
     """Try options until there are as many trials as planned.
-
-    Parameters
-    ----------
-    plan : Search
-    ratings : Ratings
-    directory : Path
-        Of the results; its journal is ``tune-HASH.journal``.
-    report : callable
-        Called with (trials done, trials in all, what is going on).
-
-    Returns
-    -------
-    list of Trial
-        The best first.
-
-    Raises
-    ------
-    InputError
-        If Optuna is not installed, an option is wrong, or every trial diverged.
 
     References
     ----------

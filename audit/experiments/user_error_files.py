@@ -11,39 +11,13 @@ from victims.common.files import replacing
 
 
 def write_user_errors(cell: Path, sums: np.ndarray) -> None:
-    """Keep the sums of one training.
-
-    Parameters
-    ----------
-    cell : Path
-        File of the cell's rows.
-    sums : (3, n_users)
-        Of one seed, as ``UserErrors`` has them.
-
-    Raises
-    ------
-    OutputError
-        If the file cannot be written.
-    """
+    """Keep the sums of one training."""
     with replacing(_beside(cell)) as partial, partial.open("wb") as file:
         np.save(file, sums, allow_pickle=False)
 
 
 def read_user_errors(cell: Path, n_users: int) -> UserErrors | None:
-    """Read the sums of one training.
-
-    Parameters
-    ----------
-    cell : Path
-        File of the cell's rows.
-    n_users : int
-        How many there must be.
-
-    Returns
-    -------
-    UserErrors or None
-        None where the file is missing, or is not one of these users.
-    """
+    """Read the sums of one training."""
     try:
         table = np.load(_beside(cell), allow_pickle=False, mmap_mode="r")
     except (OSError, ValueError):

@@ -30,30 +30,16 @@ BY_DEFAULT = ("spectral", "undeclared", "aggregate")
 
 @dataclass(frozen=True)
 class AttackRequest:
-    """What to attack, and how.
-
-    Attributes
-    ----------
-    target : Transcript, View or Path
-    attack : str, Attack or None
-        A name takes ``options``; an object has them. None takes the first of ``BY_DEFAULT`` that applies.
-    adversary : str
-        Whose view of a transcript is attacked.
-    users : int or None
-        Clients to attack, a random sample; None attacks all.
-    seed : int
-    options : dict
-    identified : bool
-        Attack under the client rule that the uploads show, not the declared one.
-    """
+    """What to attack, and how."""
 
     target: Transcript | View | Path
+    # A name takes ``options``; an object has them. None takes the first of ``BY_DEFAULT`` that applies
     attack: object = None
-    adversary: str = "server"
-    users: int | None = None
+    adversary: str = "server"  # whose view of a transcript is attacked
+    users: int | None = None  # clients to attack, a random sample; None attacks all
     seed: int = 0
     options: dict[str, Any] = field(default_factory=dict)
-    identified: bool = False
+    identified: bool = False  # attack under the client rule that the uploads show, not the declared one
 
 
 @dataclass(frozen=True)
@@ -69,26 +55,7 @@ class AttackResponse:
 def attack(
     request: AttackRequest, report: Callable[[int, int], None] = lambda done, total: None
 ) -> AttackResponse:
-    """Run one attack.
-
-    Parameters
-    ----------
-    request : AttackRequest
-        What to attack, and how.
-    report : callable of (done, total)
-        Told how far the attack is.
-
-    Returns
-    -------
-    AttackResponse
-        The reconstruction, the view, and the seconds that the attack took.
-
-    Raises
-    ------
-    InputError
-        If a name or option is wrong, the transcript is damaged or was not recorded for this adversary, or an
-        attack that is not ours fails or breaks its interface.
-    """
+    """Run one attack."""
     require_fields(request, "an attack", adversary=NAME, users=or_none(CLIENTS), seed=SEED)
     chosen = request.attack
     if isinstance(chosen, str):
@@ -124,18 +91,7 @@ def attack(
 
 
 def first_that_applies(view: View) -> str:
-    """Find the attack on a view where none is named.
-
-    Parameters
-    ----------
-    view : View
-
-    Returns
-    -------
-    str
-        Of ``BY_DEFAULT``, the first that does not say beforehand that it abstains on everybody; the first
-        where all of them do.
-    """
+    """Find the attack on a view where none is named."""
     for name in BY_DEFAULT:
         attack = make_attack(name)
         if not isinstance(attack, Foreseeing) or not attack.obstacle(view):
@@ -144,23 +100,7 @@ def first_that_applies(view: View) -> str:
 
 
 def view_of_target(target: Transcript | View | Path, adversary: str) -> View:
-    """What an adversary sees of a recording; a view is what it is.
-
-    Parameters
-    ----------
-    target : Transcript, View or Path
-    adversary : str
-
-    Returns
-    -------
-    View
-        ``target`` itself where it is one.
-
-    Raises
-    ------
-    InputError
-        If the recording is damaged, or was not made for this adversary.
-    """
+    """What an adversary sees of a recording; a view is what it is."""
     if isinstance(target, View):
         return target
     if not isinstance(target, Transcript | Path):

@@ -33,67 +33,30 @@ NO_SERVER = (
 
 @dataclass(frozen=True)
 class AuditRequest:
-    """What to audit; what is empty is chosen by the victim and its defenses.
+    """What to audit; what is empty is chosen by the victim and its defenses."""
 
-    Attributes
-    ----------
-    out : Path
-        Directory for results; finished cells in it are reused.
-    data : str
-        What the column ``data`` says.
-    victim : str
-    updates, weightings : tuple of str
-        Scenarios are their product; empty: all that the victim has.
-    attacks : tuple of str
-        Empty: those that adapt to the victim and its defenses, and a guess.
-    rounds : tuple of int
-        Rounds that the adversary watches, counted from 0.
-    adversary : str
-    sample : int
-        Clients for attacks that solve client by client.
-    users : int or None
-        Clients to record; None records all.
-    defenses : tuple of str
-        Applied in this order.
-    seed : int
-    victim_options : dict
-    attack_options : dict
-        Attack -> its options.
-    keep_transcripts : bool
-        Leave the recordings in ``out/transcripts``.
-    exhaustive : bool or None
-        Attack also where every question of an attack is answered; None: where attacks, or their options, are
-        named.
-    within : float or None
-        Seconds, after which what was not reached is NOT TESTED.
-    """
-
-    out: Path
-    data: str = "synthetic"
+    out: Path  # directory for results; finished cells in it are reused
+    data: str = "synthetic"  # what the column ``data`` says
     victim: str = "fedmvmf"
-    updates: tuple[str, ...] = ()
-    weightings: tuple[str, ...] = ()
-    attacks: tuple[str, ...] = ()
-    rounds: tuple[int, ...] = (4, 5)
+    updates: tuple[str, ...] = ()  # scenarios are their product; empty: all that the victim has
+    weightings: tuple[str, ...] = ()  # scenarios are their product; empty: all that the victim has
+    attacks: tuple[str, ...] = ()  # empty: those that adapt to the victim and its defenses, and a guess
+    rounds: tuple[int, ...] = (4, 5)  # rounds that the adversary watches, counted from 0
     adversary: str = "server"
-    sample: int = 20
-    users: int | None = None
-    defenses: tuple[str, ...] = ()
+    sample: int = 20  # clients for attacks that solve client by client
+    users: int | None = None  # clients to record; None records all
+    defenses: tuple[str, ...] = ()  # applied in this order
     seed: int = 0
     victim_options: dict[str, Any] = field(default_factory=dict)
-    attack_options: dict[str, dict[str, Any]] = field(default_factory=dict)
-    keep_transcripts: bool = False
+    attack_options: dict[str, dict[str, Any]] = field(default_factory=dict)  # attack -> its options
+    keep_transcripts: bool = False  # leave the recordings in ``out/transcripts``
+    # attack also where every question of an attack is answered; None: where attacks, or their options, are
+    # named
     exhaustive: bool | None = None
-    within: int | float | None = None
+    within: int | float | None = None  # seconds, after which what was not reached is NOT TESTED
 
     def settled(self) -> AuditRequest:
-        """The same request with nothing left empty.
-
-        Raises
-        ------
-        InputError
-            If a name or option is wrong.
-        """
+        """The same request with nothing left empty."""
         plan = campaign.settled(self.plan)
         return replace(
             self,
@@ -132,30 +95,14 @@ class AuditRequest:
 
 @dataclass(frozen=True)
 class AuditResponse:
-    """What an audit found.
+    """What an audit found."""
 
-    Attributes
-    ----------
-    request : AuditRequest
-        Settled.
-    ratings : Ratings
-    rows : list of dict
-        With the columns of ``results.json``.
-    accounts : list of Stated
-        What the defenses prove of themselves.
-    lists_open : bool
-        Whether uploads name the rated items where unrated ones have no weight.
-    hint : str
-        Whose view to ask for where there is no server; empty where that is so already.
-    seconds : float
-    """
-
-    request: AuditRequest
+    request: AuditRequest  # settled
     ratings: Ratings
-    rows: list[Row]
-    accounts: list[Stated]
-    lists_open: bool
-    hint: str
+    rows: list[Row]  # with the columns of ``results.json``
+    accounts: list[Stated]  # what the defenses prove of themselves
+    lists_open: bool  # whether uploads name the rated items where unrated ones have no weight
+    hint: str  # whose view to ask for where there is no server; empty where that is so already
     seconds: float
 
 
@@ -167,31 +114,7 @@ def audit(
     jobs: int | Cluster = 1,
     found: Found = silent,
 ) -> AuditResponse:
-    """Run every cell that is not there yet; the result files are in ``request.out``.
-
-    Parameters
-    ----------
-    request : AuditRequest
-    load : callable
-        The ratings; called after the request was checked.
-    report : callable
-        Called with (cells done, cells in all, what is going on).
-    jobs : int or Cluster
-        Parallel processes; or workers, which leave no transcripts here.
-    found : callable
-        Called with the rows of each attack on each scenario.
-
-    Returns
-    -------
-    AuditResponse
-
-    Raises
-    ------
-    InputError
-        If a name or option is wrong.
-    OutputError
-        If ``request.out`` cannot be written.
-    """
+    """Run every cell that is not there yet; the result files are in ``request.out``."""
     if request.within is not None:
         require("an audit", "within", request.within, SECONDS)
     request = request.settled()

@@ -33,23 +33,7 @@ class Component(NamedTuple):
 
 
 def components(group: str) -> list[Component]:
-    """List every component of a group.
-
-    Parameters
-    ----------
-    group : str
-        ``victims``, ``defenses``, ``attacks`` or ``adversaries``.
-
-    Returns
-    -------
-    list of Component
-        Those that cannot be used say why in ``summary``.
-
-    Raises
-    ------
-    InputError
-        If there is no such group.
-    """
+    """List every component of a group."""
     _refuse_unknown(group)
     if group == "adversaries":
         from victims.transcript.reader import ADVERSARIES
@@ -61,25 +45,7 @@ def components(group: str) -> list[Component]:
 
 
 def options_of(group: str, name: str) -> list[Option]:
-    """List the options of one victim, defense or attack.
-
-    Parameters
-    ----------
-    group : str
-        ``victims``, ``defenses`` or ``attacks``.
-    name : str
-        In the registry.
-
-    Returns
-    -------
-    list of Option
-        Name, type, default and meaning of each.
-
-    Raises
-    ------
-    InputError
-        If nothing has that name, or it takes no options.
-    """
+    """List the options of one victim, defense or attack."""
     _refuse_unknown(group)
     if group == "adversaries":
         raise InputError("adversaries take no options; give one to --adversary as it is")

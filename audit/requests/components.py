@@ -33,23 +33,6 @@ def named(group: Literal["victims", "defenses", "attacks"], component: object) -
 
     An object whose class nobody offers is taken up under its ``name`` (a victim: the name of its class in
     lower case), in this process only.
-
-    Parameters
-    ----------
-    group : {'victims', 'defenses', 'attacks'}
-        The component's.
-    component : object
-        A name, or an instance of a dataclass.
-
-    Returns
-    -------
-    Named
-        A name is taken as it is, known or not.
-
-    Raises
-    ------
-    InputError
-        If the object is no component, another class has its name, or an option of it is no plain value.
     """
     if isinstance(component, str):
         return Named(component, {}, entries(group).get(component, NOBODY).adopted)
@@ -102,25 +85,7 @@ class DefenseTexts(NamedTuple):
 
 
 def named_attacks(attacks: object, options: Mapping[str, Mapping[str, Any]]) -> NamedAttacks:
-    """Name attacks that are given by name or as objects, and collect the options of each.
-
-    Parameters
-    ----------
-    attacks : object
-        One name or object, or several.
-    options : mapping of str to mapping
-        Options of those that are given by name.
-
-    Returns
-    -------
-    NamedAttacks
-        Each attack once, in order.
-
-    Raises
-    ------
-    InputError
-        If an object is no attack, another class has its name, or an option of it is no plain value.
-    """
+    """Name attacks that are given by name or as objects, and collect the options of each."""
     require("attacks", "options", options, OPTIONS_OF_ATTACKS, "give {'grid': {'steps': 3}}, say")
     found = [named("attacks", one) for one in several(attacks)]
     known = {name: dict(values) for name, values in options.items()}
@@ -132,23 +97,7 @@ def named_attacks(attacks: object, options: Mapping[str, Mapping[str, Any]]) -> 
 
 
 def defense_texts(defenses: object) -> DefenseTexts:
-    """Write defenses that are given as texts or as objects as texts, in order.
-
-    Parameters
-    ----------
-    defenses : object
-        One text or object, or several; None for none.
-
-    Returns
-    -------
-    DefenseTexts
-        Texts as ``audit.factories.make_defenses`` takes them.
-
-    Raises
-    ------
-    InputError
-        If an object is no defense, another class has its name, or an option of it is no plain value.
-    """
+    """Write defenses that are given as texts or as objects as texts, in order."""
     found: list[str] = []
     adopted = False
     for one in several(defenses):
@@ -163,18 +112,7 @@ def defense_texts(defenses: object) -> DefenseTexts:
 
 
 def several(components: object) -> tuple[Any, ...]:
-    """Make a tuple of one component or several.
-
-    Parameters
-    ----------
-    components : object
-        A text or an object, an iterable of them, or None.
-
-    Returns
-    -------
-    tuple
-        Empty for None.
-    """
+    """Make a tuple of one component or several."""
     if components is None:
         return ()
     if isinstance(components, str) or not isinstance(components, Iterable):
@@ -186,26 +124,7 @@ def several(components: object) -> tuple[Any, ...]:
 
 
 def victim_of(victim: object, options: Mapping[str, Any]) -> Victim:
-    """Make a victim that is given as a name with options, or take it as an object.
-
-    Parameters
-    ----------
-    victim : object
-        A name, or an object with the verbs of ``factorleak.Victim``.
-    options : mapping of str to Any
-        Of a name.
-
-    Returns
-    -------
-    Victim
-        The object itself where one is given.
-
-    Raises
-    ------
-    InputError
-        If a name, an option or a value is wrong, options are given for an object, which has them already,
-        or the object lacks a verb.
-    """
+    """Make a victim that is given as a name with options, or take it as an object."""
     if isinstance(victim, str):
         return make_victim(victim, dict(options))
     if options:
@@ -216,23 +135,7 @@ def victim_of(victim: object, options: Mapping[str, Any]) -> Victim:
 
 
 def defenses_of(defenses: object) -> list[Defense]:
-    """Make the defenses that are given as texts, and take those that are objects, in order.
-
-    Parameters
-    ----------
-    defenses : object
-        One text or object, or several; None for none.
-
-    Returns
-    -------
-    list of Defense
-        A text may stand for several.
-
-    Raises
-    ------
-    InputError
-        If a name, an option or a value is wrong, or an object lacks a verb.
-    """
+    """Make the defenses that are given as texts, and take those that are objects, in order."""
     found: list[Defense] = []
     for one in several(defenses):
         if isinstance(one, str):
@@ -248,16 +151,6 @@ def defenses_of(defenses: object) -> list[Defense]:
 
 def as_text(value: object) -> str:
     """Write a value as on a command line; nothing in it looks like the + between defenses.
-
-    Parameters
-    ----------
-    value : object
-        A number, text, true, false or none.
-
-    Returns
-    -------
-    str
-        Without ``e+`` in numbers.
 
     Examples
     --------

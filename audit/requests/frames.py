@@ -34,18 +34,5 @@ class Results(pd.DataFrame):
 
 
 def frame(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = None) -> pd.DataFrame:
-    """Make a data frame of tidy rows; None and NaN are both missing.
-
-    Parameters
-    ----------
-    rows : sequence of mapping of str to Any
-        One per row of the frame.
-    columns : sequence of str, optional
-        Which, and in which order; else all that the rows have.
-
-    Returns
-    -------
-    pandas.DataFrame
-        It prints in a few lines.
-    """
+    """Make a data frame of tidy rows; None and NaN are both missing."""
     return Results(list(rows), columns=None if columns is None else list(columns))

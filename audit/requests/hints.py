@@ -23,19 +23,7 @@ RECEIVE = ("server", "server+client", "eavesdropper")  # the uploads of all clie
 
 
 def other_adversary(opened: Transcript, view: View) -> str:
-    """Say whose view is worth an audit, where nothing was sent to the one that was asked about.
-
-    Parameters
-    ----------
-    opened : Transcript
-    view : View
-        Of the adversary.
-
-    Returns
-    -------
-    str
-        Empty where the adversary receives rows or sums, or no client does.
-    """
+    """Say whose view is worth an audit, where nothing was sent to the one that was asked about."""
     if view.messages.n_rows or view.anonymous_rows or view.sums:
         return ""
     columns = [*opened.receiver, *opened.anonymous_receiver]
@@ -55,35 +43,13 @@ def other_adversary(opened: Transcript, view: View) -> str:
 
 
 def uploads_name_lists(manifest: Manifest, defenses: Iterable[Defense]) -> bool:
-    """Tell whether a victim's uploads name the items that clients rated, where unrated ones have no weight.
-
-    Parameters
-    ----------
-    manifest : Manifest
-        Without the defenses.
-    defenses : iterable of Defense
-
-    Returns
-    -------
-    bool
-    """
+    """Tell whether a victim's uploads name the items that clients rated."""
     zeros = manifest.upload.zeros_if_unrated or manifest.senders_hidden
     return not zeros and not any(defense.name == SAMPLING for defense in defenses)
 
 
 def lists_named_to(plan: Comparison, ratings: Ratings) -> dict[str, tuple[str, ...]]:
-    """List, for each defense of a comparison, the adversaries to whom uploads name the rated items.
-
-    Parameters
-    ----------
-    plan : Comparison
-        Settled.
-    ratings : Ratings
-
-    Returns
-    -------
-    dict of defense to adversaries
-    """
+    """List, for each defense of a comparison, the adversaries to whom uploads name the rated items."""
     if plan.weighting != "observed-only":
         return {}
     manifest = manifest_of(make_victim(plan.victim, plan.options), ratings, list(plan.rounds))
@@ -94,19 +60,7 @@ def lists_named_to(plan: Comparison, ratings: Ratings) -> dict[str, tuple[str, .
 
 
 def lists_open(view: View, truth: Truth | None = None) -> bool:
-    """Tell whether uploads name the items that clients rated: rows of these alone, whatever is in them.
-
-    Parameters
-    ----------
-    view : View
-    truth : Truth or None
-        With it, an uploaded item that its client did not rate says that lists hold others, too (negatives
-        that were drawn, say). Without it, ``rated-set`` says whether they may.
-
-    Returns
-    -------
-    bool
-    """
+    """Tell whether uploads name the items that clients rated: rows of these alone, whatever is in them."""
     manifest = view.manifest
     lists = manifest.weighting == "observed-only" and not manifest.unrated_rows
     if not lists or manifest.senders_hidden or not users_of_others(view).size:

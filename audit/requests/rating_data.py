@@ -22,32 +22,7 @@ def ratings_of(
     options: Mapping[str, Any] | None = None,
     item_tags: Path | None = None,
 ) -> Ratings:
-    """Load the ratings that a name or path stands for.
-
-    Parameters
-    ----------
-    data : str, Path or Ratings
-    item_components : int, optional
-        Replace item features by this many principal components.
-    community : int, optional
-        Let a random sample of this many clients be all that there are.
-    seed : int
-        Of that sample.
-    options : mapping, optional
-        How to read ratings of one's own (``victims.data.source.DataSource``).
-    item_tags : Path, optional
-        Directory of a tag genome, whose relevances replace the item features.
-
-    Returns
-    -------
-    Ratings
-        In stars.
-
-    Raises
-    ------
-    InputError
-        If nothing is there, the format is not recognised, or a row breaks a rule.
-    """
+    """Load the ratings that a name or path stands for."""
     ratings = data if isinstance(data, Ratings) else _loaded(str(data), options)
     if item_tags is not None:
         from victims.data.tag_genome import with_tag_genome
@@ -70,40 +45,12 @@ def _loaded(text: str, options: Mapping[str, Any] | None) -> Ratings:
 
 
 def sample_of(users: np.ndarray, count: int | None, purpose: Purpose, seed: int) -> np.ndarray | None:
-    """Draw a random sample of clients.
-
-    Parameters
-    ----------
-    users : (n_users,)
-        Clients.
-    count : int or None
-        Size of the sample; None takes all.
-    purpose : Purpose
-        What the sample is for, which its seed is derived from.
-    seed : int
-        Of the run.
-
-    Returns
-    -------
-    (count,) or None
-        In the order of the draw, each at most once; None where nobody is left out.
-    """
+    """Draw a random sample of clients."""
     if count is None or count >= users.size:
         return None
     return generator(seed, purpose).choice(users, count, replace=False)
 
 
 def label_of(data: str | Path | Ratings) -> str:
-    """Say what the column ``data`` of the results holds.
-
-    Parameters
-    ----------
-    data : str, Path or Ratings
-        As a request names it.
-
-    Returns
-    -------
-    str
-        The name of ratings, else the text.
-    """
+    """Say what the column ``data`` of the results holds."""
     return data.name if isinstance(data, Ratings) else str(data)

@@ -22,27 +22,13 @@ from victims.recording import record as run_and_record
 
 @dataclass(frozen=True)
 class RecordRequest:
-    """What to record.
+    """What to record."""
 
-    Attributes
-    ----------
-    out : Path
-        Transcript directory to create.
-    victim : Victim
-    rounds : tuple of int
-        Rounds to keep, counted from 0.
-    users : int or None
-        Clients to keep, a random sample; None keeps all.
-    defenses : tuple of Defense
-        Applied in this order.
-    seed : int
-    """
-
-    out: Path
+    out: Path  # transcript directory to create
     victim: Victim
-    rounds: tuple[int, ...] = (4, 5)
-    users: int | None = None
-    defenses: tuple[Defense, ...] = ()
+    rounds: tuple[int, ...] = (4, 5)  # rounds to keep, counted from 0
+    users: int | None = None  # clients to keep, a random sample; None keeps all
+    defenses: tuple[Defense, ...] = ()  # applied in this order
     seed: int = 0
 
 
@@ -51,29 +37,7 @@ def record(
     load: Callable[[], Ratings],
     report: Callable[[int, int], None] = lambda done, total: None,
 ) -> Ratings:
-    """Write the transcript, the truth and, under encryption, the key beside it.
-
-    Parameters
-    ----------
-    request : RecordRequest
-        What to record.
-    load : callable
-        Loads the ratings, once the output was found writable.
-    report : callable of (done, total)
-        Told how far the recording is.
-
-    Returns
-    -------
-    Ratings
-        As loaded.
-
-    Raises
-    ------
-    InputError
-        If the request cannot be met; see ``victims.recording.record``.
-    OutputError
-        If ``request.out`` cannot be written.
-    """
+    """Write the transcript, the truth and, under encryption, the key beside it."""
     require_fields(request, "a recording", rounds=WATCHED, users=or_none(CLIENTS), seed=SEED)
     refuse_unwritable(request.out)
     ratings = load()

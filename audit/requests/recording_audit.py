@@ -26,89 +26,38 @@ from victims.transcript.reader import Transcript, open_transcript
 
 @dataclass(frozen=True)
 class RecordingRequest:
-    """What to audit.
+    """What to audit."""
 
-    Attributes
-    ----------
-    out : Path
-        Directory for results; finished cells in it are reused.
-    transcript : Path
-    truth : Path or None
-        None: the file beside the transcript, if there is one.
-    adversary : str
-        Empty: the one who recorded, or the server.
-    attacks : tuple of str
-        Empty: all.
-    attack_options : dict
-        Attack -> its options.
-    sample : int
-        Clients for attacks that solve client by client.
-    seed : int
-    exhaustive : bool or None
-        Attack also where every question of an attack is answered; None: where attacks, or their options, are
-        named.
-    within : float or None
-        Seconds, after which what was not reached is NOT TESTED.
-    """
-
-    out: Path
+    out: Path  # directory for results; finished cells in it are reused
     transcript: Path
-    truth: Path | None = None
-    adversary: str = ""
-    attacks: tuple[str, ...] = ()
-    attack_options: dict[str, dict[str, Any]] = field(default_factory=dict)
-    sample: int = 20
+    truth: Path | None = None  # none: the file beside the transcript, if there is one
+    adversary: str = ""  # empty: the one who recorded, or the server
+    attacks: tuple[str, ...] = ()  # empty: all
+    attack_options: dict[str, dict[str, Any]] = field(default_factory=dict)  # attack -> its options
+    sample: int = 20  # clients for attacks that solve client by client
     seed: int = 0
+    # attack also where every question of an attack is answered; None: where attacks, or their options, are
+    # named
     exhaustive: bool | None = None
-    within: int | float | None = None
+    within: int | float | None = None  # seconds, after which what was not reached is NOT TESTED
 
 
 @dataclass(frozen=True)
 class RecordingResponse:
-    """What was found.
+    """What was found."""
 
-    Attributes
-    ----------
-    request : RecordingRequest
-        With nothing left empty but ``truth``, which is None where there is none.
-    transcript : Transcript
-    rows : list of dict
-        With the columns of ``results.json``.
-    contradictions : tuple of Contradiction
-        What of the declared rule the uploads contradict.
-    hint : str
-        Whose view to ask about where this adversary is sent nothing; otherwise empty.
-    lists_open : bool
-        Whether uploads name the items that clients rated; without truth: where they name no others.
-    seconds : float
-    """
-
-    request: RecordingRequest
+    request: RecordingRequest  # with nothing left empty but ``truth``, which is None where there is none
     transcript: Transcript
-    rows: list[Row]
-    contradictions: tuple[Contradiction, ...]
+    rows: list[Row]  # with the columns of ``results.json``
+    contradictions: tuple[Contradiction, ...]  # what of the declared rule the uploads contradict
     seconds: float
-    hint: str = ""
+    hint: str = ""  # whose view to ask about where this adversary is sent nothing; otherwise empty
+    # whether uploads name the items that clients rated; without truth: where they name no others
     lists_open: bool = False
 
 
 def settled(request: RecordingRequest) -> tuple[RecordingRequest, Transcript]:
-    """Open the recording, and fill in what the request leaves empty.
-
-    Parameters
-    ----------
-    request : RecordingRequest
-
-    Returns
-    -------
-    request : RecordingRequest
-    transcript : Transcript
-
-    Raises
-    ------
-    InputError
-        If the recording is damaged.
-    """
+    """Open the recording, and fill in what the request leaves empty."""
     require_fields(
         request,
         "an audit",
@@ -140,29 +89,7 @@ def _every_attack(opened: Transcript, with_truth: bool) -> tuple[str, ...]:
 def audit_recording(
     request: RecordingRequest, transcript: Transcript, report: Report = silent, found: Found = silent
 ) -> RecordingResponse:
-    """Run every attack that was not run yet; the result files are in ``request.out``.
-
-    Parameters
-    ----------
-    request : RecordingRequest
-        Settled.
-    transcript : Transcript
-    report : callable
-        Called with (cells done, cells in all, what is going on).
-    found : callable
-        Called with the rows of each attack.
-
-    Returns
-    -------
-    RecordingResponse
-
-    Raises
-    ------
-    InputError
-        If a name or option is wrong, or the truth is damaged.
-    OutputError
-        If ``request.out`` cannot be written.
-    """
+    """Run every attack that was not run yet; the result files are in ``request.out``."""
     refuse_unwritable(request.out)
     start = time.monotonic()
     given = GivenRecording(

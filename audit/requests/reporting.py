@@ -16,19 +16,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ReportRequest:
-    """What is asked for.
+    """What is asked for."""
 
-    Attributes
-    ----------
-    results : Path
-        A directory of results, or its ``results.json``.
-    out : Path or None
-        Directory for the page; None puts it beside the results.
-    title : str
-    """
-
-    results: Path
-    out: Path | None = None
+    results: Path  # A directory of results, or its ``results.json``
+    out: Path | None = None  # directory for the page; None puts it beside the results
     title: str = "What the traffic gives away"
 
 
@@ -41,23 +32,7 @@ class Report:
 
 
 def report(request: ReportRequest) -> Report:
-    """Read results, and write their page.
-
-    Parameters
-    ----------
-    request : ReportRequest
-
-    Returns
-    -------
-    Report
-
-    Raises
-    ------
-    InputError
-        If there are no results, or they are not rows of results.
-    OutputError
-        If the page cannot be written.
-    """
+    """Read results, and write their page."""
     from reports.page.content import page_of
     from reports.page.render import write_page
     from victims.transcript.reader import ADVERSARIES

@@ -23,36 +23,12 @@ LONGEST = 2_000  # characters of a text
 
 
 def file_of(results: Path) -> Path:
-    """The file of rows in a directory of results, or the file itself.
-
-    Parameters
-    ----------
-    results : Path
-
-    Returns
-    -------
-    Path
-    """
+    """The file of rows in a directory of results, or the file itself."""
     return results / RESULTS if results.is_dir() else results
 
 
 def rows_of(path: Path) -> list[Row]:
-    """Read the rows of a ``results.json``.
-
-    Parameters
-    ----------
-    path : Path
-
-    Returns
-    -------
-    list of dict
-        With all of ``COLUMNS``; NaN in place of null where a number belongs.
-
-    Raises
-    ------
-    InputError
-        If it is no such file.
-    """
+    """Read the rows of a ``results.json``."""
     if not path.is_file():
         raise InputError(
             f"{path} is no file of results; give the directory that a command wrote, or its {RESULTS}"

@@ -30,57 +30,29 @@ from victims.transcript.writer import truth_path
 
 @dataclass(frozen=True)
 class ScoreRequest:
-    """What to score.
+    """What to score."""
 
-    Attributes
-    ----------
-    reconstruction : Reconstruction or Path
-        As an attack returned it, or the file that it was written to.
-    truth : Truth, Path or None
-        None: the file beside the transcript.
-    transcript : Transcript, Path or None
-        Needed for a reconstruction that does not come from a file of ours, and for the ceiling of uploads
-        under a defense.
-    adversary : str or None
-        Who attacked; None: whom the file or the answer itself names, or the server.
-    reliability : bool
-        Whether to measure if the attack's own probabilities are right.
-    seed : int
-        Of the bootstrap.
-    """
-
-    reconstruction: Reconstruction | Path
-    truth: Truth | Path | None = None
+    reconstruction: Reconstruction | Path  # as an attack returned it, or the file that it was written to
+    truth: Truth | Path | None = None  # none: the file beside the transcript
+    # needed for a reconstruction that does not come from a file of ours, and for the ceiling of uploads under
+    # a defense
     transcript: Transcript | Path | None = None
+    # who attacked; None: whom the file or the answer itself names, or the server
     adversary: str | None = None
-    reliability: bool = False
-    seed: int = 0
+    reliability: bool = False  # whether to measure if the attack's own probabilities are right
+    seed: int = 0  # of the bootstrap
 
 
 @dataclass(frozen=True)
 class ScoreResponse:
-    """How much of the truth a reconstruction holds.
-
-    Attributes
-    ----------
-    reconstruction : Reconstruction
-    manifest : Manifest
-        Of the transcript that was attacked.
-    adversary : str
-    metrics : list of dict
-        One row for each metric.
-    bins : list of Bin
-        Empty unless reliability was asked for and the attack gave probabilities.
-    no_ceiling : str
-        Why there is no ceiling under a defense, or nothing.
-    """
+    """How much of the truth a reconstruction holds."""
 
     reconstruction: Reconstruction
-    manifest: Manifest
+    manifest: Manifest  # of the transcript that was attacked
     adversary: str
-    metrics: list[Row]
-    bins: list[Bin]
-    no_ceiling: str
+    metrics: list[Row]  # one row for each metric
+    bins: list[Bin]  # empty unless reliability was asked for and the attack gave probabilities
+    no_ceiling: str  # why there is no ceiling under a defense, or nothing
 
     @property
     def rows(self) -> list[Row]:
@@ -107,21 +79,7 @@ class ScoreResponse:
 
 
 def score(request: ScoreRequest) -> ScoreResponse:
-    """Score every metric of a reconstruction.
-
-    Parameters
-    ----------
-    request : ScoreRequest
-
-    Returns
-    -------
-    ScoreResponse
-
-    Raises
-    ------
-    InputError
-        If a file is damaged or about something else, or it is not said which transcript was attacked.
-    """
+    """Score every metric of a reconstruction."""
     require_fields(request, "a score", seed=SEED)
     found, manifest, adversary = _attacked(request)
     recorded = request.transcript

@@ -96,25 +96,7 @@ class TranscriptCheck:
 
 
 def check_transcript(path: Path, adversary: str = "", *, identified: bool = True) -> TranscriptCheck:
-    """Open a recording, and ask every attack whether it applies.
-
-    Parameters
-    ----------
-    path : Path
-    adversary : str
-        Empty: the one who recorded, or the server.
-    identified : bool
-        Whether the uploads are asked which rule they follow, which may take minutes.
-
-    Returns
-    -------
-    TranscriptCheck
-
-    Raises
-    ------
-    InputError
-        If a rule of the format is broken, or the adversary is unknown or was not recorded.
-    """
+    """Open a recording, and ask every attack whether it applies."""
     if not isinstance(path, Path):
         raise InputError(f"transcript must be the directory of a recording, got {path!r:.80}")
     opened = open_transcript(path)

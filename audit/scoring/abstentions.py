@@ -12,15 +12,6 @@ SHOWN = 3  # commonest reasons
 def grouped(reasons: Iterable[str]) -> list[tuple[str, int]]:
     """Count reasons, those that differ in their numbers alone as one.
 
-    Parameters
-    ----------
-    reasons : iterable of str
-
-    Returns
-    -------
-    list of (str, int)
-        The commonest first.
-
     Examples
     --------
     >>> grouped(["misfit 0.98 of 1", "misfit 1.02 of 1", "all rows are zero"])
@@ -49,16 +40,6 @@ def _range(texts: set[str]) -> str:
 
 def in_words(abstained: Mapping[int, str], n_users: int) -> str:
     """Say how many clients got no answer, and why.
-
-    Parameters
-    ----------
-    abstained : mapping of client to reason
-    n_users : int
-
-    Returns
-    -------
-    str
-        Empty where all clients got one.
 
     Examples
     --------

@@ -25,33 +25,18 @@ FEW = 384  # slots of a client, up to which all its rows are computed for every 
 
 
 class Known(NamedTuple):
-    """What belongs to one client, or to the clients of a batch with their axis first.
-
-    Attributes
-    ----------
-    items, factors : (rounds, K, slots)
-    sent : (rounds, slots)
-    attributes, attributes_sent : (rounds, K, attributes), (rounds, attributes)
-    level : (slots,) int
-        Position of the true answer among the candidates.
-    active : (attributes,)
-        The true attributes.
-    p : (rounds, K)
-        The factors that belong to them.
-    square, right : (rounds, K, K), (rounds, K)
-        Q'CQ + lambda_1 U'U, and Q'Cr + lambda_1 U'x.
-    """
+    """What belongs to one client, or to the clients of a batch with their axis first."""
 
     items: Float[Array, "*users rounds K slots"]
     factors: Float[Array, "*users rounds K slots"]
     sent: Array
     attributes: Float[Array, "*users rounds K attributes"]
     attributes_sent: Array
-    level: Int[Array, "*users slots"]
-    active: Float[Array, "*users attributes"]
-    p: Float[Array, "*users rounds K"]
-    square: Float[Array, "*users rounds K K"]
-    right: Float[Array, "*users rounds K"]
+    level: Int[Array, "*users slots"]  # position of the true answer among the candidates
+    active: Float[Array, "*users attributes"]  # the true attributes
+    p: Float[Array, "*users rounds K"]  # the factors that belong to them
+    square: Float[Array, "*users rounds K K"]  # Q'CQ + lambda_1 U'U, and Q'Cr + lambda_1 U'x
+    right: Float[Array, "*users rounds K"]  # Q'CQ + lambda_1 U'U, and Q'Cr + lambda_1 U'x
 
 
 class _Law(NamedTuple):
@@ -73,27 +58,7 @@ def log_likelihoods(
     answers: Answers,
     p: Float[Array, "users rounds K"],
 ) -> tuple[Float[Array, "candidates users slots"], Float[Array, "users attributes"]]:
-    """Of every candidate of every slot, and log odds of every attribute being active, all else as it is.
-
-    Parameters
-    ----------
-    model : Model
-        ``tied``: p follows from (8); else from (9), (10) inside each run, given p at its start.
-    attribute_factors : (rounds, K, attributes)
-    rows : Rows
-    constants : Constants
-    answers : Answers
-        The true ones, one-hot over the candidates.
-    p : (users, rounds, K)
-        Factors that belong to the true answers.
-
-    Returns
-    -------
-    items : (candidates, users, slots)
-        log P(uploads | candidate, the other answers) in nats, up to a constant of the slot; 0 on padding.
-    attributes : (users, attributes)
-        Log odds inside a block relative to one another, else against "inactive".
-    """
+    """Of every candidate of every slot, and log odds of every attribute being active, all else as it is."""
     attribute_factors = jnp.asarray(attribute_factors)
     square, right = update_rule_sums(model, attribute_factors, rows, constants, answers)
     by_round = rows.items, rows.factors, rows.sent, rows.attributes, rows.attributes_sent

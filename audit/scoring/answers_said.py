@@ -15,17 +15,6 @@ from victims.transcript.manifest import Manifest
 def round_ratings(value: np.ndarray, levels: list[float]) -> np.ndarray:
     """Clip to [0, largest level] and round to the nearest of 0 and the levels.
 
-    Parameters
-    ----------
-    value : array of any shape
-        In stars.
-    levels : list of float
-        Ascending, > 0.
-
-    Returns
-    -------
-    same shape
-
     References
     ----------
     Paper 000: P. Mai, Y. Pang, arXiv:2210.07775, Eq. (43).
@@ -41,20 +30,7 @@ def round_ratings(value: np.ndarray, levels: list[float]) -> np.ndarray:
 
 
 def if_rated(block: Estimates, answer: np.ndarray, manifest: Manifest) -> np.ndarray:
-    """Take the rating of each row if the item is rated, rounded to the levels alone.
-
-    Parameters
-    ----------
-    block : Estimates
-    answer : (n_users, n_rows)
-        Rounded ratings in stars, which count where the attack says nothing of that.
-    manifest : Manifest
-
-    Returns
-    -------
-    (n_users, n_rows)
-        In stars.
-    """
+    """Take the rating of each row if the item is rated, rounded to the levels alone."""
     if block.rating_if_rated is None:
         return answer
     levels = np.array(manifest.rating_levels)
@@ -65,19 +41,7 @@ def if_rated(block: Estimates, answer: np.ndarray, manifest: Manifest) -> np.nda
 
 
 def claimed_rated(block: Estimates, answer: np.ndarray, manifest: Manifest) -> np.ndarray:
-    """Decide which rows are said to be rated: the most probable ones, as many as maximise the expected F1.
-
-    Parameters
-    ----------
-    block : Estimates
-    answer : (n_users, n_rows)
-        Rounded ratings in stars, 0 for unrated, which decide where the attack gives no probability.
-    manifest : Manifest
-
-    Returns
-    -------
-    (n_users, n_rows) bool
-    """
+    """Decide which rows are said to be rated: the most probable ones, as many as maximise the expected F1."""
     if block.rated_probability is None or _listed_are_rated(manifest):
         return answer > 0
     probability = np.nan_to_num(block.rated_probability, nan=0.0)
@@ -95,20 +59,6 @@ def rated_strength(block: Estimates, value: np.ndarray, answer: np.ndarray, mani
     In observed-only an answered row says it by itself, unless the answer is 0, the word for "unrated": a
     rating that was estimated badly is still one. Where rows of zeros about unrated items lie among the
     uploads they are left out, and an attack that cannot tell them gives probabilities.
-
-    Parameters
-    ----------
-    block : Estimates
-    value : (n_users, n_rows)
-        Ratings in stars as answered.
-    answer : (n_users, n_rows)
-        The same, rounded, 0 for unrated.
-    manifest : Manifest
-
-    Returns
-    -------
-    (n_users, n_rows)
-        The larger, the surer; of no unit.
     """
     if _listed_are_rated(manifest):
         return (value != 0).astype(np.float64)

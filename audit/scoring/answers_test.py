@@ -17,18 +17,6 @@ from audit.scoring.statistics import LEAK_LEVEL
 def dealings(n_clients: int, n_rows: int) -> int:
     """Find how often rows have to be dealt out for the test to become significant.
 
-    Parameters
-    ----------
-    n_clients : int
-        With an answer.
-    n_rows : int
-        That are dealt out.
-
-    Returns
-    -------
-    int
-        ``most_dealings`` at most, which of many rows is too few for one client.
-
     Examples
     --------
     >>> [dealings(n, 50) for n in (1, 2, 3, 4, 6, 7, 100)], dealings(1, 5000)
@@ -45,19 +33,6 @@ def answers_test(
 
     Of each client the number of answers among its rows as they are and as dealt out is given; which of them
     is the real one is a draw. Clients are taken to be answered on their own account.
-
-    Parameters
-    ----------
-    answered : (n_users,)
-        As the rows are.
-    dealt : (n_users,)
-        In how many dealings.
-    n_dealings : int
-
-    Returns
-    -------
-    float
-        The p-value.
 
     References
     ----------

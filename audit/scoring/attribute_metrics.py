@@ -15,22 +15,7 @@ from victims.transcript.view import ATTRIBUTE
 def score_attributes(
     block: Estimates, manifest: Manifest, truth: Truth, row: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """Score the rows about attributes, client by client.
-
-    Parameters
-    ----------
-    block : Estimates
-    manifest : Manifest
-    truth : Truth
-    row : (n_users,)
-        Of the truth's tables.
-
-    Returns
-    -------
-    dict of str to (n_users,)
-        ``attribute_accuracy``, and ``group_scores`` where attributes come in groups; NaN for clients without
-        an answer about attributes.
-    """
+    """Score the rows about attributes, client by client."""
     n_users = block.users.size
     estimate = np.zeros((n_users, manifest.n_attributes))
     given = ~np.isnan(block.value) & (block.kind == ATTRIBUTE)
@@ -45,19 +30,7 @@ def score_attributes(
 
 
 def attribute_table(truth: Truth, manifest: Manifest, row: np.ndarray) -> np.ndarray:
-    """Take the attributes of some clients, with exactly ``n_attributes`` columns.
-
-    Parameters
-    ----------
-    truth : Truth
-    manifest : Manifest
-    row : (n_users,)
-        Of the truth's tables.
-
-    Returns
-    -------
-    (n_users, n_attributes)
-    """
+    """Take the attributes of some clients, with exactly ``n_attributes`` columns."""
     table = np.zeros((row.size, manifest.n_attributes))
     width = min(manifest.n_attributes, truth.attributes.shape[1])
     table[:, :width] = truth.attributes[row, :width]
@@ -69,18 +42,7 @@ def group_scores(
     actual: Float[np.ndarray, "users attributes"],
     manifest: Manifest,
 ) -> dict[str, np.ndarray]:
-    """Score whether the largest estimate of each one-hot block is at the active attribute.
-
-    Parameters
-    ----------
-    estimate, actual : (n_users, n_attributes)
-    manifest : Manifest
-
-    Returns
-    -------
-    dict of str to (n_users,)
-        One metric per block and their mean; NaN where none is active.
-    """
+    """Score whether the largest estimate of each one-hot block is at the active attribute."""
     scores = {}
     for number, group in enumerate(manifest.attribute_groups):
         if group:

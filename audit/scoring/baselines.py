@@ -22,20 +22,7 @@ Guesses = dict[str, dict[str, Float[np.ndarray, " users"]]]
 
 
 def guesses(manifest: Manifest, truth: Truth, users: np.ndarray) -> Guesses:
-    """Score every guess without the transcript.
-
-    Parameters
-    ----------
-    manifest : Manifest
-    truth : Truth
-    users : (n_users,)
-        Ascending.
-
-    Returns
-    -------
-    dict
-        Metric -> name of the guess -> (n_users,) scores, NaN where not defined.
-    """
+    """Score every guess without the transcript."""
     row = truth.rows(users)
     found = _rating_guesses(manifest, truth, row) | _rated_set_guesses(manifest, truth, row)
     perfect = found["rating_accuracy"].get("majority", np.zeros(users.size)) == 1
@@ -49,18 +36,7 @@ def guesses(manifest: Manifest, truth: Truth, users: np.ndarray) -> Guesses:
 def best_guess(
     metric: str, candidates: dict[str, Float[np.ndarray, " users"]]
 ) -> tuple[str, Float[np.ndarray, " users"]]:
-    """Choose the candidate with the best mean over the clients for which it is defined.
-
-    Parameters
-    ----------
-    metric : str
-    candidates : dict of str to (n_users,) scores
-
-    Returns
-    -------
-    name : str
-    scores : (n_users,)
-    """
+    """Choose the candidate with the best mean over the clients for which it is defined."""
     sign = -1 if metric in LOWER_IS_BETTER else 1
     defined = {name: values for name, values in candidates.items() if ~np.isnan(values).all()}
     if not defined:
@@ -180,19 +156,6 @@ def _attribute_guesses(manifest: Manifest, truth: Truth, row: np.ndarray) -> Gue
 
 
 def null_mean(scores: UserScores, metric: str, n_users: int) -> Float[np.ndarray, " users"]:
-    """Give every client the null's mean, for it may have been run on a sample of clients only.
-
-    Parameters
-    ----------
-    scores : UserScores
-        Of the same attack on a shuffled transcript.
-    metric : str
-    n_users : int
-
-    Returns
-    -------
-    (n_users,)
-        NaN where the metric is defined for nobody.
-    """
+    """Give every client the null's mean, for it may have been run on a sample of clients only."""
     values = scores.values[metric]
     return np.full(n_users, np.nan if np.isnan(values).all() else np.nanmean(values))

@@ -44,17 +44,7 @@ MODELLED = frozenset({"laplace"})
 
 
 def obstacle(view: View) -> str:
-    """Say why there is no limit for a view.
-
-    Parameters
-    ----------
-    view : View
-
-    Returns
-    -------
-    str
-        Empty where there is one.
-    """
+    """Say why there is no limit for a view."""
     if view.manifest.withholds_ratings:
         return unlimited(view)
     other = [str(entry.get("name")) for entry in view.manifest.defenses if entry.get("name") not in MODELLED]
@@ -71,33 +61,12 @@ def obstacle(view: View) -> str:
 
 
 def computable(view: View) -> bool:
-    """Tell whether there are uploads to read, under a law that the decoder models.
-
-    Parameters
-    ----------
-    view : View
-
-    Returns
-    -------
-    bool
-    """
+    """Tell whether there are uploads to read, under a law that the decoder models."""
     return not obstacle(view)
 
 
 def ceilings(view: View, truth: Truth) -> dict[str, Ceiling]:
-    """The limit of every metric, for each client of a view.
-
-    Parameters
-    ----------
-    view : View
-        ``computable`` must hold for it.
-    truth : Truth
-
-    Returns
-    -------
-    dict of metric name to Ceiling
-        By maximum likelihood (every answer as likely a priori), and a posteriori.
-    """
+    """The limit of every metric, for each client of a view."""
     truth.refuse_unless_about(view.manifest)
     if view.manifest.withholds_ratings:
         return limits_of_sent(view, truth)
@@ -130,39 +99,13 @@ def ceilings(view: View, truth: Truth) -> dict[str, Ceiling]:
 
 
 def unlimited_where(lost: Bool[np.ndarray, " users"], true: Answers, limit: Answers) -> Answers:
-    """Put true answers where the decoder does not know the clients' factors: nothing limits an attack there.
-
-    Parameters
-    ----------
-    lost : (users,)
-        Clients whose factors are not known.
-    true, limit : Answers
-        Items (candidates, users, slots), attributes (users, attributes).
-
-    Returns
-    -------
-    Answers
-    """
+    """Put true answers where the decoder does not know the clients' factors."""
     items = np.where(lost[:, None], true.items, limit.items)
     return Answers(items, np.where(lost[:, None], true.attributes, limit.attributes))
 
 
 def true_answers(batches: BatchCache, batch: int, truth: Truth) -> Answers:
-    """Put what the truth says about every slot of a batch, and about the attributes, as answers.
-
-    Parameters
-    ----------
-    batches : BatchCache
-        Of the view.
-    batch : int
-        Which of its batches.
-    truth : Truth
-
-    Returns
-    -------
-    Answers
-        Certain ones: probability 1 for what is true.
-    """
+    """Put what the truth says about every slot of a batch, and about the attributes, as answers."""
     problem, about = batches.problem, oracle.asked(batches, batch)
     row = truth.rows(about.users)
     ratings = lookup(truth, row, about.items, about.items.shape)

@@ -11,21 +11,13 @@ from jaxtyping import Float
 
 @dataclass(frozen=True)
 class Dealings:
-    """What is read of the rows of few clients, dealt out again and again.
+    """What is read of the rows of few clients, dealt out again and again."""
 
-    Attributes
-    ----------
-    values : tuple of mapping
-        Of each dealing: metric -> (n_users,), as ``audit.scoring.score.values_anyhow`` makes them.
-    n_planned : int
-        Dealings that were to be made.
-    seconds : float
-        After which no more were begun, 0 where time did not end them. Those that are left out then count as
-        read as well as the real rows: how long an attack takes may have to do with what it reads.
-    """
-
+    # of each dealing: metric -> (n_users,), as ``audit.scoring.score.values_anyhow`` makes them
     values: tuple[Mapping[str, Float[np.ndarray, " users"]], ...]
-    n_planned: int
+    n_planned: int  # dealings that were to be made
+    # after which no more were begun, 0 where time did not end them. Those that are left out then count as
+    # read as well as the real rows: how long an attack takes may have to do with what it reads
     seconds: float = 0.0
 
     @property
@@ -41,17 +33,6 @@ class Dealings:
 
 def words(n_made: int, n_planned: int, seconds: float) -> str:
     """Say how many dealings were made, and why no more.
-
-    Parameters
-    ----------
-    n_made, n_planned : int
-    seconds : float
-        That were allowed, where these ended it; else 0.
-
-    Returns
-    -------
-    str
-        Empty where all were made.
 
     Examples
     --------

@@ -34,15 +34,6 @@ SPARE = 2  # times as many as where no client is read as well from any: some are
 def most_dealings(n_rows: int) -> int:
     """Bound how often rows are dealt out, for an attack is run each time.
 
-    Parameters
-    ----------
-    n_rows : int
-        Of all rounds.
-
-    Returns
-    -------
-    int
-
     Examples
     --------
     >>> [most_dealings(n) for n in (40, 1000, 100_000)]
@@ -53,22 +44,6 @@ def most_dealings(n_rows: int) -> int:
 
 def dealings_of(n_read: int, n_users: int, n_rows: int, level: float) -> int:
     """Find how often rows have to be dealt out for ``beaten_test`` to become significant.
-
-    Parameters
-    ----------
-    n_read : int
-        Clients with an answer, >= 1.
-    n_users : int
-        All clients.
-    n_rows : int
-        Of all rounds.
-    level : float
-        Of significance.
-
-    Returns
-    -------
-    int
-        ``SPARE`` times what is enough at best, or all that there are; 0 where these are too few.
 
     Examples
     --------
@@ -84,20 +59,7 @@ def dealings_of(n_read: int, n_users: int, n_rows: int, level: float) -> int:
 def dealt_out(
     blocks: tuple[Estimates, ...], levels: list[float] | None, rng: np.random.Generator
 ) -> tuple[Estimates, ...]:
-    """Deal each client's answers out among items: how it rated those that it is said to have rated, or which.
-
-    Parameters
-    ----------
-    blocks : tuple of Estimates
-    levels : list of float or None
-        Ascending, in stars: ratings are dealt out among items that are said to be rated. None: whatever is
-        said is dealt out among all items of which something is.
-    rng : numpy.random.Generator
-
-    Returns
-    -------
-    tuple of Estimates
-    """
+    """Permute each client's answers among the items: ratings, or membership."""
     return tuple(_dealt_out(block, levels, rng) for block in blocks)
 
 
@@ -133,21 +95,6 @@ def beaten_test(
     Dealings may end as soon as ``n_beaten`` of all that are left would not make it significant. At every
     level below that one it then errs no more often than with all of them, for whoever is significant has had
     them all; of one client the p-value is one at every level (Besag and Clifford).
-
-    Parameters
-    ----------
-    right : (n_users,)
-        Share of right answers; NaN of clients without an answer, who count as not read.
-    dealt : (n_dealings, n_users)
-        The same from dealt rows, or from answers that are ``dealt_out`` if these are better; NaN where there
-        is no answer, which reads nothing.
-    n_beaten, n_unbeaten : int
-        Dealings that were not made, and are taken to be worse than all real ones, or as good.
-
-    Returns
-    -------
-    float
-        The p-value, or more.
 
     References
     ----------

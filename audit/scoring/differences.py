@@ -54,22 +54,7 @@ class _Pairs(NamedTuple):
 def difference_accuracy(
     blocks: tuple[Estimates, ...], manifest: Manifest, truth: Truth, users: Int[np.ndarray, " users"]
 ) -> dict[str, Float[np.ndarray, " users"]]:
-    """Compute the share of the pairs of each client's ratings whose difference is right, and its size.
-
-    Parameters
-    ----------
-    blocks : tuple of Estimates
-    manifest : Manifest
-    truth : Truth
-    users : (n_users,)
-        Ascending.
-
-    Returns
-    -------
-    dict of str to (n_users,)
-        In 0..1, pairs with a rating that is not answered counted as wrong; NaN of clients without an answer
-        or with fewer than two ratings.
-    """
+    """Compute the share of the pairs of each client's ratings whose difference is right, and its size."""
     out = {metric: np.full(users.size, np.nan) for metric in (DIFFERENCES, SIZES)}
     for block in blocks:
         row = truth.rows(block.users)
@@ -92,20 +77,7 @@ def difference_accuracy(
 def difference_guesses(
     metric: str, truth: Truth, users: Int[np.ndarray, " users"]
 ) -> dict[str, Float[np.ndarray, " users"]]:
-    """Score what is said of differences without the transcript: the same for every pair, the commonest.
-
-    Parameters
-    ----------
-    metric : str
-        ``DIFFERENCES``, of which 0 alone is that of every pair of a client's ratings, or ``SIZES``.
-    truth : Truth
-    users : (n_users,)
-
-    Returns
-    -------
-    dict of str to (n_users,)
-        ``majority``.
-    """
+    """Score what is said of differences without the transcript: the same for every pair, the commonest."""
     ratings = truth.ratings[truth.rows(users)]
     n_rated = np.diff(ratings.indptr)
     pairs = _Pairs(np.repeat(np.arange(users.size), n_rated), n_rated)

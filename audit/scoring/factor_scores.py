@@ -36,26 +36,7 @@ class FactorScores(NamedTuple):
 def score_factors(
     found: ClientFactors, truth: FactorTruth, users: Int[np.ndarray, " users"]
 ) -> dict[str, FactorScores]:
-    """Score the factors of some clients.
-
-    Parameters
-    ----------
-    found : ClientFactors
-    truth : FactorTruth
-    users : (n_users,) ascending
-        All clients that the attack looked at; one without a factor is asked about in the latest round that
-        others were read in.
-
-    Returns
-    -------
-    dict of metric name to FactorScores
-        For one without a factor the guesses alone.
-
-    Raises
-    ------
-    InputError
-        If the truth's factors have another length than those of the attack.
-    """
+    """Score the factors of some clients."""
     if found.value.shape[1] != truth.value.shape[1]:
         raise InputError(
             f"the factors of the truth must have as many numbers as those of the reconstruction, "

@@ -21,13 +21,7 @@ TRUTH_END, FACTORS_END = ".truth.arrow", ".factors.arrow"
 
 @dataclass(frozen=True)
 class FactorTruth:
-    """Factors of clients in some rounds.
-
-    Attributes
-    ----------
-    user, round : (n_rows,) ascending by user, then round
-    value : (n_rows, K)
-    """
+    """Factors of clients in some rounds."""
 
     user: Int[np.ndarray, " rows"]
     round: Int[np.ndarray, " rows"]
@@ -52,17 +46,7 @@ class FactorTruth:
 
 
 def factors_beside(truth: Path) -> Path | None:
-    """The file of factors that belongs to a truth file, if it is there.
-
-    Parameters
-    ----------
-    truth : Path
-        ``NAME.truth.arrow``; beside a file of another name there is none.
-
-    Returns
-    -------
-    Path or None
-    """
+    """The file of factors that belongs to a truth file, if it is there."""
     if not truth.name.endswith(TRUTH_END):
         return None
     path = truth.with_name(truth.name.removesuffix(TRUTH_END) + FACTORS_END)
@@ -70,21 +54,7 @@ def factors_beside(truth: Path) -> Path | None:
 
 
 def read_factors(path: Path) -> FactorTruth:
-    """Read ``NAME.factors.arrow``.
-
-    Parameters
-    ----------
-    path : Path
-
-    Returns
-    -------
-    FactorTruth
-
-    Raises
-    ------
-    InputError
-        Naming file, row and rule.
-    """
+    """Read ``NAME.factors.arrow``."""
     file = open_columns(existing_file(path))
     columns = [integer_chunks(file, name, 0, INT32_MAX - 1, ">= 0") for name in ("user", "round")]
     vectors = vector_chunks(file, "factor", _width(file))

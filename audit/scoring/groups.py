@@ -41,51 +41,23 @@ GROUP_METRICS = (
 
 @dataclass(frozen=True)
 class GroupScore:
-    """A metric of some clients, or of answers about some items.
+    """A metric of some clients, or of answers about some items."""
 
-    Attributes
-    ----------
-    metric : str
-        One of ``GROUP_METRICS``.
-    value, ci_low, ci_high : float
-        Mean over clients and its 95 % percentile bootstrap interval.
-    baseline : float
-        Of the best guess, for the same clients and items; of the worst tenth, for its own tenth.
-    baseline_name : str
-    n_users, n_abstained : int
-        Clients of the group, and how many of them got no answer.
-    """
-
-    metric: str
-    value: float
-    ci_low: float
-    ci_high: float
+    metric: str  # one of ``GROUP_METRICS``
+    value: float  # mean over clients and its 95 % percentile bootstrap interval
+    ci_low: float  # mean over clients and its 95 % percentile bootstrap interval
+    ci_high: float  # mean over clients and its 95 % percentile bootstrap interval
+    # of the best guess, for the same clients and items; of the worst tenth, for its own tenth
     baseline: float
     baseline_name: str
-    n_users: int
-    n_abstained: int
+    n_users: int  # clients of the group, and how many of them got no answer
+    n_abstained: int  # clients of the group, and how many of them got no answer
 
 
 def group_scores(
     scores: Sequence[Score], found: Reconstruction, manifest: Manifest, truth: Truth, seed: int = 0
 ) -> list[GroupScore]:
-    """Score groups of clients and of items.
-
-    Parameters
-    ----------
-    scores : sequence of Score
-        Of the same reconstruction.
-    found : Reconstruction
-    manifest : Manifest
-    truth : Truth
-    seed : int
-        Of the bootstrap.
-
-    Returns
-    -------
-    list of GroupScore
-        Of the metrics in ``SPLIT`` that were answered.
-    """
+    """Score groups of clients and of items."""
     users = np.unique(found.users)
     split = [(one, one.clients) for one in scores if one.metric in SPLIT and one.clients is not None]
     split = [(one, each) for one, each in split if not np.isnan(one.summary.value)]

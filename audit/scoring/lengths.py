@@ -13,19 +13,7 @@ NEAR = 0.1  # of a list's length
 def length_scores(
     told: Float[np.ndarray, " users"], users: Int[np.ndarray, " users"], truth: Truth
 ) -> tuple[Float[np.ndarray, " users"], Float[np.ndarray, " users"]]:
-    """Say for each client whether the number is right within a tenth, and whether the best number for all is.
-
-    Parameters
-    ----------
-    told : (n_users,)
-    users : (n_users,) int
-    truth : Truth
-
-    Returns
-    -------
-    right, best : (users,)
-        1 or 0 each.
-    """
+    """Say for each client whether the number is right within a tenth."""
     length = np.diff(truth.ratings.indptr)[truth.rows(users)].astype(float)
     hits = np.abs(length[:, None] - np.unique(length)) <= NEAR * length[:, None]
     best = hits[:, hits.sum(axis=0).argmax()] if users.size else np.zeros(0)

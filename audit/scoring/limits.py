@@ -25,7 +25,8 @@ class Ceiling(NamedTuple):
 
 class Limit(NamedTuple):
     """Means of a ``Ceiling`` over the clients that are scored, and what no attack should pass: the better of
-    both, or the best guess where that is better, for whoever has help may still guess."""
+    both, or the best guess where that is better, for whoever has help may still guess.
+    """
 
     ml: float
     map: float
@@ -43,23 +44,6 @@ def limit_of(
 
     Without a defense the decoder that is told all but one answer divides every row by p_i and reads it: all
     there is, unless clients keep some of their ratings to themselves.
-
-    Parameters
-    ----------
-    metric : str
-    manifest : Manifest
-        Of the transcript that was attacked.
-    ceilings : mapping of metric to Ceiling, or None
-        See ``audit.scoring.ceiling``.
-    users : (n_users,)
-        Who is scored.
-    baseline : (n_users,)
-        The best guess about them; NaN for clients who do not count.
-
-    Returns
-    -------
-    Limit or None
-        None where it was not computed.
     """
     perfect = 0.0 if metric in LOWER_IS_BETTER else 1.0
     if not (manifest.defenses or manifest.withholds_ratings):

@@ -26,20 +26,7 @@ class Senders(NamedTuple):
 
 
 def senders_of(transcript: Transcript, view: View) -> Senders | None:
-    """Look up who sent the rows that a view has without their sender.
-
-    Parameters
-    ----------
-    transcript : Transcript
-        Which the view is of.
-    view : View
-        Of some of its rounds.
-
-    Returns
-    -------
-    Senders, or None
-        None where the view has senders, or the recording itself does not know.
-    """
+    """Look up who sent the rows that a view has without their sender."""
     if view.copies is None or not transcript.manifest.senders_hidden:
         return None
     told = replace(transcript, manifest=transcript.manifest.model_copy(update={"senders_hidden": False}))
@@ -73,21 +60,6 @@ def link_scores(
     ``names_right``, one entry per client: whether the pseudonym of most of its rows has its name;
     ``claimed_names_right``, one entry per named pseudonym: whether most of its rows are that client's; beside
     both a client at random.
-
-    Parameters
-    ----------
-    label : (rows,) int
-        Pseudonyms; -1 where a row is linked to nothing.
-    name : (pseudonyms,) int
-        Clients; -1 where a pseudonym is not named.
-    sender : (rows,) int
-        Who sent them.
-    round_ : (rows,) int
-
-    Returns
-    -------
-    dict
-        Metric -> (name of the guess, scores, the guess's scores).
     """
     _, who = np.unique(sender, return_inverse=True)
     _, when = np.unique(round_, return_inverse=True)
@@ -121,16 +93,6 @@ def link_scores(
 def unsaid(label: Int[np.ndarray, " rows"], name: Int[np.ndarray, " pseudonyms"]) -> dict[str, float]:
     """Share of the rows about which nothing is said, by the metric that asks of all of them.
 
-    Parameters
-    ----------
-    label, name
-        As of ``link_scores``.
-
-    Returns
-    -------
-    dict
-        Of ``link_recall`` the rows that are linked to nobody, of ``names_right`` those without a name.
-
     Examples
     --------
     >>> unsaid(np.array([0, 0, 1, -1]), np.array([-1, 5]))
@@ -145,15 +107,6 @@ def unsaid(label: Int[np.ndarray, " rows"], name: Int[np.ndarray, " pseudonyms"]
 
 def clients_of(label: Int[np.ndarray, " rows"], sender: Int[np.ndarray, " rows"]) -> dict[int, int]:
     """The client who sent most rows of each pseudonym, the lower number where two did.
-
-    Parameters
-    ----------
-    label, sender : (rows,) int
-
-    Returns
-    -------
-    dict
-        From pseudonyms to clients; rows of label -1 count for none.
 
     Examples
     --------

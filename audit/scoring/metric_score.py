@@ -47,16 +47,7 @@ class Score:
 
 
 def as_record(score: Score) -> dict[str, object]:
-    """Flatten a score to the columns of the result table.
-
-    Parameters
-    ----------
-    score : Score
-
-    Returns
-    -------
-    dict of str to object
-    """
+    """Flatten a score to the columns of the result table."""
     summary = asdict(score.summary)
     n_users = summary.pop("n_users")
     for inside in ("below", "n_unanswered", "by_ratings", "by_dealings"):

@@ -45,25 +45,7 @@ class UserScores:
 def score_users(
     blocks: tuple[Estimates, ...], manifest: Manifest, truth: Truth, users: np.ndarray
 ) -> UserScores:
-    """Score every client of ``users``; one without estimates gets NaN throughout.
-
-    Parameters
-    ----------
-    blocks : tuple of Estimates
-    manifest : Manifest
-    truth : Truth
-    users : (n_users,) ascending
-
-    Returns
-    -------
-    UserScores
-        ``rating_accuracy`` (Eq. 43, over the rated items in observed-only and all items in
-        include-unrated), ``rated_rating_accuracy``, ``rating_mae`` (stars, on rated items),
-        ``rated_set_auc``, ``rated_set_f1``, ``tpr_at_fpr_0.1pct`` (over all items),
-        ``attribute_accuracy``, ``attribute_group_accuracy`` and one of these per block,
-        ``users_fully_recovered`` (0 or 1: all of its ratings and attributes; NaN where nothing is said of
-        attributes).
-    """
+    """Score every client of ``users``; one without estimates gets NaN throughout."""
     truth.rows(users)
     names = metric_names(manifest)
     values = {name: np.full(users.size, np.nan) for name in names}
@@ -81,16 +63,7 @@ def score_users(
 
 
 def metric_names(manifest: Manifest) -> list[str]:
-    """List the metrics that are defined for a protocol, in the order of the result tables.
-
-    Parameters
-    ----------
-    manifest : Manifest
-
-    Returns
-    -------
-    list of str
-    """
+    """List the metrics that are defined for a protocol, in the order of the result tables."""
     names = list(RATING_METRICS)
     if manifest.n_attributes:
         names.append("attribute_accuracy")
@@ -101,31 +74,12 @@ def metric_names(manifest: Manifest) -> list[str]:
 
 
 def of_attributes(metric: str, manifest: Manifest) -> bool:
-    """Say whether a metric has no value where nothing is said of attributes.
-
-    Parameters
-    ----------
-    metric : str
-    manifest : Manifest
-
-    Returns
-    -------
-    bool
-    """
+    """Say whether a metric has no value where nothing is said of attributes."""
     return metric.startswith("attribute_") or (metric in YES_OR_NO and manifest.n_attributes > 0)
 
 
 def of_the_set(metric: str) -> bool:
-    """Say whether a metric asks which items are rated, and not how.
-
-    Parameters
-    ----------
-    metric : str
-
-    Returns
-    -------
-    bool
-    """
+    """Say whether a metric asks which items are rated, and not how."""
     return metric in RATED_SET_METRICS
 
 
@@ -204,23 +158,7 @@ def _first(*answers: np.ndarray | None) -> np.ndarray:
 def lookup(
     truth: Truth, row: np.ndarray, index: np.ndarray, shape: tuple[int, ...]
 ) -> Float[np.ndarray, "users rows"]:
-    """Look up the rating of each (client, item).
-
-    Parameters
-    ----------
-    truth : Truth
-    row : (n_users,)
-        Of the truth's tables.
-    index : (1 or n_users, n_rows)
-        Items.
-    shape : tuple
-        (n_users, n_rows).
-
-    Returns
-    -------
-    (n_users, n_rows)
-        In stars, 0 where unrated.
-    """
+    """Look up the rating of each (client, item)."""
     n_columns = truth.ratings.shape[1]
     index = np.minimum(index, n_columns)  # beyond the last rated item: the empty last column
     if index.shape[0] == 1 and n_columns <= DENSE * index.size + BLOCK_ROWS // row.size:

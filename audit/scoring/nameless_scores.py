@@ -29,26 +29,7 @@ def of_pseudonyms(
     senders: Senders | None,
     seed: int,
 ) -> list[Score]:
-    """Score answers about clients that have pseudonyms alone.
-
-    Parameters
-    ----------
-    reconstruction : Reconstruction
-    manifest : Manifest
-        Of the transcript that was attacked.
-    truth : Truth
-    shuffled : UserScores or None
-        The same attack on a shuffled transcript.
-    senders : Senders or None
-        Who sent the rows that had no sender.
-    seed : int
-        Of the bootstrap.
-
-    Returns
-    -------
-    list of Score
-        One of each metric of ``audit.scoring.pseudonyms``.
-    """
+    """Score answers about clients that have pseudonyms alone."""
     silent, rows = len(reconstruction.abstained), []
     why = in_words(reconstruction.abstained, reconstruction.users.size)
     linked = reconstruction.linked
@@ -67,19 +48,7 @@ def of_pseudonyms(
 
 
 def of_lengths(reconstruction: Reconstruction, truth: Truth, seed: int) -> Score:
-    """Score how many clients' numbers of ratings are told, within a tenth, beside the number that fits most.
-
-    Parameters
-    ----------
-    reconstruction : Reconstruction
-    truth : Truth
-    seed : int
-        Of the bootstrap.
-
-    Returns
-    -------
-    Score
-    """
+    """Score how many clients' numbers of ratings are told, within a tenth."""
     users = reconstruction.users
     told = reconstruction.diagnostics.get("list_length", np.full(users.size, np.nan))
     right, guess = length_scores(told, users, truth)
@@ -91,21 +60,7 @@ def of_lengths(reconstruction: Reconstruction, truth: Truth, seed: int) -> Score
 
 
 def of_links(reconstruction: Reconstruction, senders: Senders | None, seed: int) -> list[Score]:
-    """Score who is said to have sent the rows that had no sender.
-
-    Parameters
-    ----------
-    reconstruction : Reconstruction
-    senders : Senders or None
-        Who sent them.
-    seed : int
-        Of the bootstrap.
-
-    Returns
-    -------
-    list of Score
-        Empty where the attack says nothing of senders, or nobody knows them.
-    """
+    """Score who is said to have sent the rows that had no sender."""
     linked = reconstruction.linked
     if linked is None or senders is None:
         return []

@@ -32,17 +32,7 @@ TOGETHER = 256  # clients that are laid out at once
 
 
 def unlimited(view: View) -> str:
-    """Say why there is no limit for a view of a recording that withholds ratings.
-
-    Parameters
-    ----------
-    view : View
-
-    Returns
-    -------
-    str
-        Empty where there is one.
-    """
+    """Say why there is no limit for a view of a recording that withholds ratings."""
     if view.manifest.defenses:
         names = ", ".join(str(entry.get("name")) for entry in view.manifest.defenses)
         return f"some ratings are never sent, and together with {names} the limit does not model that"
@@ -50,19 +40,7 @@ def unlimited(view: View) -> str:
 
 
 def limits_of_sent(view: View, truth: Truth) -> dict[str, Ceiling]:
-    """The limit of every metric, for each client of a view.
-
-    Parameters
-    ----------
-    view : View
-        Of a recording without a defense.
-    truth : Truth
-
-    Returns
-    -------
-    dict of metric name to Ceiling
-        Without the metrics of rated sets where a rated item is in no row.
-    """
+    """The limit of every metric, for each client of a view."""
     users = _senders(view)
     row = truth.rows(users)
     rated = truth.ratings[row]
@@ -89,21 +67,7 @@ def guessed(
     row: Int[np.ndarray, " ratings"],
     item: Int[np.ndarray, " ratings"],
 ) -> tuple[Float[np.ndarray, " ratings"], Float[np.ndarray, " ratings"]]:
-    """The most probable level of some ratings and the median, given all other ratings.
-
-    Parameters
-    ----------
-    truth : Truth
-    levels : (n_levels,)
-        The rating grid, ascending.
-    row, item : (n_ratings,)
-        Pairs that are rated, by row and column of the truth's table.
-
-    Returns
-    -------
-    mode, median : (n_ratings,)
-        In stars.
-    """
+    """The most probable level of some ratings and the median, given all other ratings."""
     table = truth.ratings
     given = np.searchsorted((levels[1:] + levels[:-1]) / 2, table.data)
     owner = np.repeat(np.arange(table.shape[0]), np.diff(table.indptr))

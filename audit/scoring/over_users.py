@@ -32,17 +32,7 @@ class UserErrors(NamedTuple):
 
 
 def joined(parts: Sequence[UserErrors]) -> UserErrors:
-    """Put seeds together.
-
-    Parameters
-    ----------
-    parts : sequence of UserErrors
-        Of the same users.
-
-    Returns
-    -------
-    UserErrors
-    """
+    """Put seeds together."""
     return UserErrors(*(np.concatenate(tables) for tables in zip(*parts, strict=True)))
 
 
@@ -50,19 +40,6 @@ def interval_over_users(
     losses: Float[np.ndarray, "seeds users"], count: Float[np.ndarray, "seeds users"], seed: int = 0
 ) -> tuple[float, float]:
     """Compute a 95 % percentile bootstrap interval of an error's mean over seeds.
-
-    Parameters
-    ----------
-    losses : (n_seeds, n_users)
-        Sums over each user's test ratings; differences of those of two methods are allowed.
-    count : (n_seeds, n_users)
-        Test ratings of each user.
-    seed : int
-        Of the bootstrap.
-
-    Returns
-    -------
-    low, high : float
 
     References
     ----------
@@ -79,17 +56,7 @@ def interval_over_users(
 def intervals_of(
     kept: Mapping[tuple[str, int], UserErrors],
 ) -> dict[tuple[str, str], tuple[float, float]]:
-    """Intervals over users of both errors of every system, means over its seeds.
-
-    Parameters
-    ----------
-    kept : mapping
-        By system and seed (``audit.experiments.prediction.user_errors``).
-
-    Returns
-    -------
-    dict of system and metric to (low, high)
-    """
+    """Intervals over users of both errors of every system, means over its seeds."""
     seeds: dict[str, list[UserErrors]] = {}
     for (system, _), errors in kept.items():
         seeds.setdefault(system, []).append(errors)

@@ -42,15 +42,6 @@ class Paired(NamedTuple):
 def paired(errors: Float[np.ndarray, " seeds"], others: Float[np.ndarray, " seeds"]) -> Paired:
     """Test that errors are smaller than others of the same seeds.
 
-    Parameters
-    ----------
-    errors, others : (n_seeds,)
-
-    Returns
-    -------
-    Paired
-        p-values are NaN of fewer than two seeds.
-
     References
     ----------
     R. A. Fisher, The Design of Experiments, 1935, section 21 (sign flips).
@@ -95,19 +86,7 @@ class Comparison(NamedTuple):
 def comparisons(
     rows: Sequence[Mapping[str, Any]], kept: Mapping[tuple[str, int], UserErrors] | None = None
 ) -> list[Comparison]:
-    """Compare every two methods of a prediction over the seeds that both have.
-
-    Parameters
-    ----------
-    rows : sequence of mapping
-        Of ``audit.experiments.prediction``, nothing varied.
-    kept : mapping, optional
-        Errors of each user, by system and seed (``audit.experiments.prediction.user_errors``).
-
-    Returns
-    -------
-    list of Comparison
-    """
+    """Compare every two methods of a prediction over the seeds that both have."""
     errors: dict[tuple[str, str], dict[str, dict[int, float]]] = {}
     for row in rows:
         if row["status"] == "ran":

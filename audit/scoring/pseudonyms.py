@@ -34,20 +34,6 @@ def pseudonym_scores(
     beside it the most frequent rating. ``share_of_ratings_read``, one entry per client of the truth: share
     of its ratings that some pseudonym of it claims rightly; ``share_of_clients_read``: 1 where there is one.
     Beside both 0, for nothing is claimed unseen.
-
-    Parameters
-    ----------
-    reconstruction : Reconstruction
-        Whose ``identities`` are pseudonyms.
-    manifest : Manifest
-    truth : Truth
-    clients : mapping of pseudonym to client, optional
-        Whose they are, where the recording tells it.
-
-    Returns
-    -------
-    dict
-        Metric -> (name of the guess, scores, the guess's scores).
     """
     levels, counts = np.unique(truth.ratings.data, return_counts=True)
     mode = levels[counts.argmax()]
@@ -80,18 +66,6 @@ def null_scores(
 
     One number for everybody: whom the null does not claim counts as wrong, for one lucky claim is no guess
     about all of them.
-
-    Parameters
-    ----------
-    reconstruction : Reconstruction
-        Of the shuffled view.
-    manifest : Manifest
-    truth : Truth
-    n_pseudonyms : int
-
-    Returns
-    -------
-    UserScores
     """
     right = pseudonym_scores(reconstruction, manifest, truth)[CLAIMED][1]
     worth = right.sum() / max(n_pseudonyms, right.size, 1)

@@ -7,15 +7,5 @@ from jaxtyping import Float
 
 
 def ratio(part: np.ndarray, whole: np.ndarray) -> Float[np.ndarray, ...]:
-    """Divide part by whole, NaN where the whole is empty.
-
-    Parameters
-    ----------
-    part, whole : (...)
-        Counts, or sums of errors and their counts.
-
-    Returns
-    -------
-    (...)
-    """
+    """Divide part by whole, NaN where the whole is empty."""
     return np.where(whole > 0, part / np.maximum(whole, 1), np.nan)

@@ -53,18 +53,7 @@ def write_reconstruction(
     adversary: str,
     seconds: float,
 ) -> None:
-    """Write a reconstruction; the file appears under its name only when it is complete.
-
-    Parameters
-    ----------
-    path : Path
-    reconstruction : Reconstruction
-    manifest : Manifest
-        Of the transcript that was attacked.
-    adversary : str
-    seconds : float
-        That the attack took.
-    """
+    """Write a reconstruction; the file appears under its name only when it is complete."""
     origin = Origin(
         attack=reconstruction.attack,
         adversary=adversary,
@@ -123,21 +112,7 @@ def _columns(
 
 
 def read_reconstruction(path: Path) -> StoredReconstruction:
-    """Read a reconstruction file, of this project or of another program.
-
-    Parameters
-    ----------
-    path : Path
-
-    Returns
-    -------
-    StoredReconstruction
-
-    Raises
-    ------
-    InputError
-        Naming file, row and rule.
-    """
+    """Read a reconstruction file, of this project or of another program."""
     file = open_columns(existing_file(path))
     columns = [
         integer_chunks(file, "user", 0, INT32_MAX - 1, ">= 0"),

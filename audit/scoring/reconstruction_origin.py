@@ -103,25 +103,7 @@ class Origin(BaseModel):
 
 
 def origin_of(path: Path, metadata: dict[bytes, bytes]) -> Origin | None:
-    """Read the header of a file.
-
-    Parameters
-    ----------
-    path : Path
-        For messages.
-    metadata : dict
-        Of the file's schema.
-
-    Returns
-    -------
-    Origin or None
-        None for files of other software. What terminals would obey is shown instead.
-
-    Raises
-    ------
-    InputError
-        If it breaks a rule.
-    """
+    """Read the header of a file."""
     if KEY not in metadata:
         return None
     try:
@@ -147,27 +129,7 @@ def with_origin(
     blocks: tuple[Estimates, ...],
     factors: ClientFactors | None,
 ) -> Reconstruction:
-    """Put answers and header together.
-
-    Parameters
-    ----------
-    path : Path
-        For messages.
-    origin : Origin or None
-    users : (n_users,) int
-        Ascending.
-    blocks : tuple of Estimates
-    factors : ClientFactors or None
-
-    Returns
-    -------
-    Reconstruction
-
-    Raises
-    ------
-    InputError
-        If the header contradicts the answers.
-    """
+    """Put answers and header together."""
     if origin is None:
         return Reconstruction("unknown", users, blocks, factors=factors)
     try:
@@ -189,21 +151,7 @@ def with_origin(
 
 
 def refuse_unless_about(path: Path, origin: Origin, kind: np.ndarray, index: np.ndarray) -> None:
-    """Refuse a header whose manifest has not the items, attributes and factors of the rows, or many more.
-
-    Parameters
-    ----------
-    path : Path
-        For messages.
-    origin : Origin
-    kind, index : (rows,) int
-        Kinds as positions in ``ANSWERS``.
-
-    Raises
-    ------
-    InputError
-        Naming the row.
-    """
+    """Refuse a header whose manifest has not the items, attributes and factors of the rows, or many more."""
     manifest = origin.manifest
     n_attributes = int(np.count_nonzero(kind == ATTRIBUTE))
     seen = {

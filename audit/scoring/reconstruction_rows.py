@@ -21,26 +21,7 @@ ANSWERS = {**OF_FACTORS, "factor": FACTOR}  # kinds of rows; those of a recordin
 
 
 def rounds_of(path: Path, file: ColumnFile, factor: np.ndarray) -> np.ndarray:
-    """Read the column ``round``, which rows of factors need.
-
-    Parameters
-    ----------
-    path : Path
-        For messages.
-    file : ColumnFile
-    factor : (rows,) bool
-        Which rows are of factors.
-
-    Returns
-    -------
-    (rows,) int
-        -1 where a row has none.
-
-    Raises
-    ------
-    InputError
-        If a row of a factor has none.
-    """
+    """Read the column ``round``, which rows of factors need."""
     chunks = integer_chunks(file, "round", -1, INT32_MAX - 1, ">= 0", null=-1) if file.has("round") else []
     round_ = np.concatenate(chunks) if chunks else np.full(factor.size, -1)
     wrong = np.flatnonzero(factor & (round_ < 0))
@@ -52,24 +33,7 @@ def rounds_of(path: Path, file: ColumnFile, factor: np.ndarray) -> np.ndarray:
 def factors_of(
     path: Path, user: np.ndarray, kind: np.ndarray, index: np.ndarray, value: np.ndarray, round_: np.ndarray
 ) -> ClientFactors:
-    """Put rows of kind factor together as vectors.
-
-    Parameters
-    ----------
-    path : Path
-        For messages.
-    user, kind, index, value, round_ : (rows,)
-        Columns of the file; kinds as positions in ``ANSWERS``.
-
-    Returns
-    -------
-    ClientFactors
-
-    Raises
-    ------
-    InputError
-        If a client has not all coordinates, or not of one round.
-    """
+    """Put rows of kind factor together as vectors."""
     rows = np.flatnonzero(kind == FACTOR)
     rows = rows[np.lexsort((index[rows], user[rows]))]
     users, first = np.unique(user[rows], return_index=True)
@@ -87,26 +51,7 @@ def factors_of(
 
 
 def optional_column(path: Path, file: ColumnFile, name: str) -> Float[np.ndarray, " rows"]:
-    """Read a column that may be null anywhere.
-
-    Parameters
-    ----------
-    path : Path
-        For messages.
-    file : ColumnFile
-    name : str
-        Of ``attacks.base.OPTIONAL``.
-
-    Returns
-    -------
-    (rows,)
-        NaN where it is null.
-
-    Raises
-    ------
-    InputError
-        If it holds no numbers, or one that is not finite, or no probability where it must be one.
-    """
+    """Read a column that may be null anywhere."""
     arrays = file.columns(name)
     for array in arrays:
         kind = array.type
@@ -123,19 +68,7 @@ def optional_column(path: Path, file: ColumnFile, name: str) -> Float[np.ndarray
 
 
 def refuse_repeats(path: Path, user: np.ndarray, kind: np.ndarray, index: np.ndarray) -> None:
-    """Refuse two rows of one user, kind and index.
-
-    Parameters
-    ----------
-    path : Path
-        For messages.
-    user, kind, index : (rows,) int
-
-    Raises
-    ------
-    InputError
-        Naming the row.
-    """
+    """Refuse two rows of one user, kind and index."""
     if user.size < 2:
         return
     order = np.lexsort((index, kind, user))
@@ -155,20 +88,7 @@ def blocks_of(
     value: np.ndarray,
     others: Mapping[str, np.ndarray],
 ) -> Iterator[Estimates]:
-    """Pad clients with similar numbers of rows to common blocks.
-
-    Parameters
-    ----------
-    user, kind, index, value : (rows,)
-        Answers, in any order.
-    others : mapping
-        Optional columns.
-
-    Yields
-    ------
-    Estimates
-        Of at most ``PAD_CELLS`` cells, or of one client.
-    """
+    """Pad clients with similar numbers of rows to common blocks."""
     order = np.argsort(user, kind="stable")
     users, start, length = np.unique(user[order], return_index=True, return_counts=True)
     by_length = np.argsort(length, kind="stable")

@@ -25,55 +25,21 @@ KINDS = {RATINGS: ITEM, "attributes": ATTRIBUTE, RATED: ITEM}
 
 
 class Bin(NamedTuple):
-    """Answers of one kind whose probability lies in one interval.
-
-    Attributes
-    ----------
-    what : str
-    least, below : float
-        At least, and below (or 1).
-    answers, clients : int
-        Of how many.
-    claimed : float
-        Mean probability.
-    right, right_low, right_high : float
-        Share that is right, with its 95 % bootstrap interval over clients.
-    """
+    """Answers of one kind whose probability lies in one interval."""
 
     what: str
-    least: float
-    below: float
-    answers: int
-    clients: int
-    claimed: float
-    right: float
-    right_low: float
-    right_high: float
+    least: float  # at least, and below (or 1)
+    below: float  # at least, and below (or 1)
+    answers: int  # of how many
+    clients: int  # of how many
+    claimed: float  # mean probability
+    right: float  # share that is right, with its 95 % bootstrap interval over clients
+    right_low: float  # share that is right, with its 95 % bootstrap interval over clients
+    right_high: float  # share that is right, with its 95 % bootstrap interval over clients
 
 
 def reliability(reconstruction: Reconstruction, manifest: Manifest, truth: Truth, seed: int = 0) -> list[Bin]:
-    """Bin the claimed probabilities of ratings, of attributes and of being rated, and count what is right.
-
-    Parameters
-    ----------
-    reconstruction : Reconstruction
-        Answers without a probability are left out, and ratings whose differences alone are told; unrated
-        items count as answers where the attack says something of them.
-    manifest : Manifest
-    truth : Truth
-    seed : int
-        Of the bootstrap.
-
-    Returns
-    -------
-    list of Bin
-        Those that hold an answer.
-
-    Raises
-    ------
-    InputError
-        If a client is missing from the truth, or that is not about this manifest.
-    """
+    """Bin the claimed probabilities of ratings, of attributes and of being rated, and count what is right."""
     users = np.unique(reconstruction.users)
     truth.refuse_unless_about(manifest)
     truth.rows(users)

@@ -51,36 +51,7 @@ def score(
     dealt: Dealings | None = None,
     seed: int = 0,
 ) -> list[Score]:
-    """Score every metric of a reconstruction.
-
-    Parameters
-    ----------
-    reconstruction : Reconstruction
-    manifest : Manifest
-        Of the transcript that was attacked.
-    truth : Truth
-    shuffled : UserScores, optional
-        The same attack on a shuffled transcript; becomes one more candidate for the baseline.
-    ceilings : mapping of metric to Ceiling, optional
-        See ``audit.scoring.ceiling``; where all is sent as it is they are known without computing.
-    senders : Senders, optional
-        Who sent the rows that had no sender, to score who is said to have sent them.
-    dealt : Dealings, optional
-        What the same attack reads of the same rows, dealt out again and again, which tells a leak of few
-        clients.
-    seed : int
-        Of the bootstrap.
-
-    Returns
-    -------
-    list of Score
-
-    Raises
-    ------
-    InputError
-        If a client is missing from the truth, or that is about more clients, items or attributes than the
-        manifest.
-    """
+    """Score every metric of a reconstruction."""
     truth.refuse_unless_about(manifest)
     _refuse_unless_about(reconstruction, manifest)
     if reconstruction.scope == Scope.LIST_LENGTHS:
@@ -110,7 +81,8 @@ def score(
 
 class _Asked(NamedTuple):
     """A reconstruction, who is scored, on whom it abstained, ``_varied``, what is read of dealt rows, and the
-    bootstrap's seed."""
+    bootstrap's seed.
+    """
 
     reconstruction: Reconstruction
     users: Int[np.ndarray, " users"]
@@ -189,21 +161,7 @@ def _varied(truth: Truth, users: Int[np.ndarray, " users"]) -> Float[np.ndarray,
 def values_of(
     found: Reconstruction, manifest: Manifest, truth: Truth, users: Int[np.ndarray, " users"]
 ) -> dict[str, Float[np.ndarray, " users"]]:
-    """Compute all metrics of clients, those of differences of ratings too.
-
-    Parameters
-    ----------
-    found : Reconstruction
-    manifest : Manifest
-    truth : Truth
-    users : (n_users,)
-        Ascending.
-
-    Returns
-    -------
-    dict
-        Metric -> (n_users,); NaN where there is no answer.
-    """
+    """Compute all metrics of clients, those of differences of ratings too."""
     differences = difference_accuracy(found.blocks, manifest, truth, users)
     return score_users(found.blocks, manifest, truth, users).values | differences
 
@@ -216,24 +174,7 @@ def values_anyhow(
     users: Int[np.ndarray, " users"],
     rng: np.random.Generator,
 ) -> dict[str, Float[np.ndarray, " users"]]:
-    """Compute all metrics of what is read of dealt rows, or of real answers, dealt out, if that is better.
-
-    Parameters
-    ----------
-    real : Reconstruction
-    dealt : Reconstruction
-        The same attack on the same rows, dealt out.
-    manifest : Manifest
-    truth : Truth
-    users : (n_users,)
-        Ascending.
-    rng : numpy.random.Generator
-
-    Returns
-    -------
-    dict
-        Metric -> (n_users,); NaN where there is no answer.
-    """
+    """Compute all metrics of what is read of dealt rows, or of real answers, dealt out, if that is better."""
     ratings, lists = (
         replace(real, blocks=dealt_out(real.blocks, among, rng)) for among in (manifest.rating_levels, None)
     )
@@ -249,21 +190,7 @@ def values_anyhow(
 def lists_of_others(
     real: Reconstruction, manifest: Manifest, truth: Truth, users: Int[np.ndarray, " users"]
 ) -> dict[str, Float[np.ndarray, " users"]]:
-    """Compute how well each client's list is told by what is said of another one, the best of them.
-
-    Parameters
-    ----------
-    real : Reconstruction
-    manifest : Manifest
-    truth : Truth
-    users : (n_users,)
-        Ascending.
-
-    Returns
-    -------
-    dict
-        Metric of lists -> (n_users,); NaN of clients without an answer, and where nobody else has one.
-    """
+    """Compute how well each client's list is told by what is said of another one, the best of them."""
     answered = np.setdiff1d(users, list(real.abstained))
     best = {metric: np.full(users.size, np.nan) for metric in RATED_SET_METRICS}
     for shift in range(1, answered.size):

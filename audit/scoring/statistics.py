@@ -27,17 +27,6 @@ def interval(
 ) -> tuple[float, float]:
     """Compute a 95 % percentile bootstrap interval, clients resampled together.
 
-    Parameters
-    ----------
-    statistic : callable
-        Of the samples and ``axis``.
-    samples : tuple of (n_users,) arrays
-    seed : int
-
-    Returns
-    -------
-    low, high : float
-
     References
     ----------
     B. Efron 1979, doi:10.1214/aos/1176344552.
@@ -59,16 +48,6 @@ def interval(
 def most_unlike(n_users: int) -> float:
     """Bound the share of clients who are unlike all of a sample, which resampling that sample cannot show.
 
-    Parameters
-    ----------
-    n_users : int
-        In the sample.
-
-    Returns
-    -------
-    float
-        Upper end of the exact two-sided 95 % interval of a share of which none was seen.
-
     References
     ----------
     C. J. Clopper, E. S. Pearson 1934, doi:10.1093/biomet/26.4.404.
@@ -85,18 +64,6 @@ def sign_test(metric: str, values: np.ndarray, baseline: np.ndarray, worse: bool
     """Test exactly and one-sidedly, over clients, that values are better than the guess.
 
     Ties say nothing and are left out.
-
-    Parameters
-    ----------
-    metric : str
-    values, baseline : (n_users,)
-    worse : bool
-        Test that they are worse.
-
-    Returns
-    -------
-    float
-        The p-value; 1 where all are ties.
 
     References
     ----------
@@ -129,18 +96,6 @@ def ratings_test(
     caller leaves out by their ratings alone, nor where the best guess tells more than ``GUESSED`` of those
     that are left. Nobody is left out for what was answered.
 
-    Parameters
-    ----------
-    values, baseline : (n_users,)
-        Shares of right ratings, in 0..1.
-    n_ratings : (n_users,)
-        Of each client; 0 where there is no answer, or nearly all are of one level.
-
-    Returns
-    -------
-    float
-        The p-value; 1 where the best guess tells too much.
-
     Examples
     --------
     >>> ratings_test(np.ones(5), np.full(5, 0.3), np.full(5, 10.0)) < LEAK_LEVEL
@@ -155,15 +110,6 @@ def ratings_test(
 
 def at_least(wins: int, trials: int, chance: float) -> float:
     """Compute the probability of so many successes or more, each of a chance.
-
-    Parameters
-    ----------
-    wins, trials : int
-    chance : float
-
-    Returns
-    -------
-    float
 
     Examples
     --------

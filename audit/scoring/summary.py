@@ -15,49 +15,35 @@ from audit.scoring.verdicts import NOT_TESTED, verdict
 
 @dataclass(frozen=True)
 class Summary:
-    """A metric over clients, beside the best guess without the transcript.
+    """A metric over clients, beside the best guess without the transcript."""
 
-    Attributes
-    ----------
-    value, ci_low, ci_high : float
-        Mean over clients and its 95 % percentile bootstrap interval.
-    baseline : float
-        Mean of the best guess over the same clients.
-    advantage, advantage_low, advantage_high : float
-        (value - baseline) / (1 - baseline); for errors 1 - value / baseline. 0 is the guess, 1 is
-        everything. The interval resamples clients, value and baseline together; where yes or no
-        is the guess for everybody, it ends at ``most_unlike``.
-    p_value : float
-        Exact one-sided sign test over clients that the attack beats the guess.
-    below : bool
-        The answers are significantly worse than the guess: the same test of the other side, and an
-        interval of the advantage below 0.
-    verdict : str
-        "LEAK", "NO EVIDENCE", "INCONCLUSIVE" or "NOT TESTED"; empty of a guess.
-    n_users : int
-        Clients for which the metric is defined.
-    n_unanswered : int
-        Those of them who got no answer and count with the guess. Where nobody got one, value, interval,
-        advantage and p-value are NaN.
-    by_ratings : float or None
-        p-value of ``ratings_test``; None where single ratings were not asked.
-    by_dealings : float or None
-        p-value of ``audit.scoring.dealt_rows.beaten_test``; None where no rows were dealt out.
-    """
-
-    value: float
-    ci_low: float
-    ci_high: float
-    baseline: float
+    value: float  # mean over clients and its 95 % percentile bootstrap interval
+    ci_low: float  # mean over clients and its 95 % percentile bootstrap interval
+    ci_high: float  # mean over clients and its 95 % percentile bootstrap interval
+    baseline: float  # mean of the best guess over the same clients
+    # (value - baseline) / (1 - baseline); for errors 1 - value / baseline. 0 is the guess, 1 is everything.
+    # The interval resamples clients, value and baseline together; where yes or no is the guess for everybody,
+    # it ends at ``most_unlike``
     advantage: float
+    # (value - baseline) / (1 - baseline); for errors 1 - value / baseline. 0 is the guess, 1 is everything.
+    # The interval resamples clients, value and baseline together; where yes or no is the guess for everybody,
+    # it ends at ``most_unlike``
     advantage_low: float
+    # (value - baseline) / (1 - baseline); for errors 1 - value / baseline. 0 is the guess, 1 is everything.
+    # The interval resamples clients, value and baseline together; where yes or no is the guess for everybody,
+    # it ends at ``most_unlike``
     advantage_high: float
-    p_value: float
+    p_value: float  # exact one-sided sign test over clients that the attack beats the guess
+    # the answers are significantly worse than the guess: the same test of the other side, and an interval of
+    # the advantage below 0
     below: bool
-    verdict: str
-    n_users: int
+    verdict: str  # "LEAK", "NO EVIDENCE", "INCONCLUSIVE" or "NOT TESTED"; empty of a guess
+    n_users: int  # clients for which the metric is defined
+    # those of them who got no answer and count with the guess. Where nobody got one, value, interval,
+    # advantage and p-value are NaN
     n_unanswered: int
-    by_ratings: float | None = None
+    by_ratings: float | None = None  # p-value of ``ratings_test``; None where single ratings were not asked
+    # p-value of ``audit.scoring.dealt_rows.beaten_test``; None where no rows were dealt out
     by_dealings: float | None = None
 
 
@@ -73,31 +59,7 @@ def summarise(
     dealt: Float[np.ndarray, "dealings users"] | None = None,
     n_unbeaten: int = 0,
 ) -> Summary:
-    """Summarise a metric; clients where it or its baseline is NaN are left out.
-
-    Parameters
-    ----------
-    metric : str
-    values, baseline : (n_users,)
-    seed : int
-        Of the bootstrap.
-    unanswered : (n_users,) bool, optional
-        Clients without an answer, whose value is the guess.
-    n_ratings : (n_users,), optional
-        Ratings of each client of which ``values`` is the share that is right: with answers about fewer than
-        ``FEWEST`` clients, ``ratings_test`` may tell a leak.
-    yes_or_no : bool
-        Values are 0 or 1, each found out alone: that all of few are the guess says little of the next one.
-    dealt : (n_dealings, n_users), optional
-        The same metric of what is read of rows that were dealt out: with answers about fewer than ``FEWEST``
-        clients, ``beaten_test`` may tell a leak. NaN where there is no answer.
-    n_unbeaten : int
-        Dealings that were not made and count as read as well.
-
-    Returns
-    -------
-    Summary
-    """
+    """Summarise a metric; clients where it or its baseline is NaN are left out."""
     single = np.full(values.size, np.nan) if n_ratings is None else n_ratings
     silent = np.zeros(values.size, bool) if unanswered is None else unanswered
     defined = ~(np.isnan(values) | np.isnan(baseline))

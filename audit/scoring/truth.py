@@ -121,21 +121,7 @@ class Truth:
 
 
 def read_truth(path: Path) -> Truth:
-    """Read ``NAME.truth.arrow`` (user, kind, index, value), and ``NAME.factors.arrow`` where it is beside it.
-
-    Parameters
-    ----------
-    path : Path
-
-    Returns
-    -------
-    Truth
-
-    Raises
-    ------
-    InputError
-        Naming file, row and rule.
-    """
+    """Read ``NAME.truth.arrow`` (user, kind, index, value)."""
     file = open_columns(existing_file(path))
     user, index = (
         np.concatenate(integer_chunks(file, name, 0, INT32_MAX - 1, ">= 0") or [np.zeros(0, int)])

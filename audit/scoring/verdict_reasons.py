@@ -11,18 +11,7 @@ BELOW = "answers are significantly worse than the best guess: what the attack as
 
 
 def why_inconclusive(summary: Summary, too_few: str = TOO_FEW) -> str:
-    """Say why neither a leak nor a bound was found; empty where the verdict is another one.
-
-    Parameters
-    ----------
-    summary : Summary
-    too_few : str
-        What is said where the mean is better and the sign test is not sure.
-
-    Returns
-    -------
-    str
-    """
+    """Say why neither a leak nor a bound was found; empty where the verdict is another one."""
     if summary.verdict != INCONCLUSIVE:
         return ""
     if summary.below:
@@ -45,16 +34,7 @@ def why_inconclusive(summary: Summary, too_few: str = TOO_FEW) -> str:
 
 
 def why_leak(summary: Summary) -> str:
-    """Say what tells a leak of few clients, where no sign test does; empty otherwise.
-
-    Parameters
-    ----------
-    summary : Summary
-
-    Returns
-    -------
-    str
-    """
+    """Say what tells a leak of few clients, where no sign test does; empty otherwise."""
     if summary.verdict != LEAK:
         return ""
     if summary.by_ratings is not None and summary.by_ratings < LEAK_LEVEL:
@@ -76,19 +56,6 @@ def _in_between(summary: Summary, too_few: str) -> str:
 
 
 def reason_of(summary: Summary, why: str, n_abstained: int) -> str:
-    """Say what must be said beside the numbers of a metric; empty where nothing must.
-
-    Parameters
-    ----------
-    summary : Summary
-    why : str
-        Why clients were abstained on; empty where the attack does not say.
-    n_abstained : int
-        Clients without an answer.
-
-    Returns
-    -------
-    str
-    """
+    """Say what must be said beside the numbers of a metric; empty where nothing must."""
     words = [why or f"{n_abstained:,} clients got no answer"] if n_abstained else []
     return "; ".join(filter(None, (*words, why_inconclusive(summary), why_leak(summary))))

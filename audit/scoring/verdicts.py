@@ -31,28 +31,6 @@ def verdict(
     the transcript moved the answers, and so few clients that no sign test could be significant bound
     nothing, nor does a guess that is right everywhere: that is INCONCLUSIVE, as everything else is.
 
-    Parameters
-    ----------
-    advantage_low, advantage_high : float
-        The interval of the advantage.
-    p_value : float
-        Of the sign test.
-    unanswered : float
-        Share of clients without an answer.
-    n_users : int
-        Clients that were scored.
-    leaves : bool
-        Whether the best guess leaves something to read.
-    by_ratings : float or None
-        The p-value of ``audit.scoring.statistics.ratings_test``; None where it was not asked.
-    by_dealings : float or None
-        The p-value of ``audit.scoring.dealt_rows.beaten_test``; None where it was not asked.
-
-    Returns
-    -------
-    str
-        LEAK, NOT TESTED, NO EVIDENCE or INCONCLUSIVE.
-
     Examples
     --------
     >>> verdict(-0.02, 0.03, 0.4), verdict(-0.02, -0.01, 0.9), verdict(-0.02, 0.03, 0.4, n_users=3)

@@ -90,15 +90,7 @@ def _say_less() -> None:
 
 
 def leave(code: int, line: str = "") -> NoReturn:
-    """End this process and those that it started, with a last line on stderr.
-
-    Parameters
-    ----------
-    code : int
-        With which the process exits.
-    line : str
-        Written to stderr as it is; empty for none.
-    """
+    """End this process and those that it started, with a last line on stderr."""
     _leaving.acquire()  # never released: who comes second waits for the end
     try:
         for say in _last_words:
@@ -119,11 +111,6 @@ def finish(code: int) -> NoReturn:
     """End the program by itself, unless a signal does that already.
 
     Work that failed may have left a compilation behind, so only after success is the interpreter taken down.
-
-    Parameters
-    ----------
-    code : int
-        With which the process exits.
     """
     if _leaving.locked():
         halt()
@@ -158,11 +145,6 @@ def in_worker(parent: int) -> None:
     """Set up a process that works for the process ``parent``: it ends on SIGTERM and when that is gone.
 
     The number is given, for a parent that ended while this process was starting is another one by now.
-
-    Parameters
-    ----------
-    parent : int
-        Process number; nothing is done on Windows.
     """
     if sys.platform == "win32":
         return

@@ -44,20 +44,7 @@ class Silent:
 
 @contextmanager
 def progress(label: str, even: bool = True) -> Iterator[ProgressBar]:
-    """Show a bar on a terminal, and a line now and then elsewhere, on stderr.
-
-    Parameters
-    ----------
-    label : str
-        What the work is called.
-    even : bool
-        Whether its pieces take about as long as each other, so that it can be told what is left.
-
-    Yields
-    ------
-    ProgressBar
-        Called with (done, total, text) after each piece of work.
-    """
+    """Show a bar on a terminal, and a line now and then elsewhere, on stderr."""
     from rich.console import Console
 
     console = Console(stderr=True)

@@ -74,18 +74,10 @@ class Specification:
 
 @dataclass(frozen=True)
 class Weights:
-    """Privacy weights of one draw, all in (0, 1].
+    """Privacy weights of one draw, all in (0, 1]."""
 
-    Attributes
-    ----------
-    user : (n_users,)
-        beta
-    item : (n_items,)
-        gamma
-    """
-
-    user: Float[np.ndarray, " users"]
-    item: Float[np.ndarray, " items"]
+    user: Float[np.ndarray, " users"]  # beta
+    item: Float[np.ndarray, " items"]  # gamma
 
     def of(self, ratings: Ratings) -> Float[np.ndarray, " ratings"]:
         """W_ij of every rating."""
@@ -93,19 +85,7 @@ class Weights:
 
 
 def draw(specification: Specification, ratings: Ratings, seed: int) -> Weights:
-    """Weights of all users and items: those of the file, or drawn; group sizes are the shares, rounded.
-
-    Parameters
-    ----------
-    specification : Specification
-    ratings : Ratings
-    seed : int
-
-    Returns
-    -------
-    Weights
-        In (0, 1].
-    """
+    """Weights of all users and items: those of the file, or drawn; group sizes are the shares, rounded."""
     s = specification
     if s.weights:
         return Weights(*given_weights(s.weights, ratings))
@@ -117,19 +97,7 @@ def draw(specification: Specification, ratings: Ratings, seed: int) -> Weights:
 
 
 def budgets(specification: Specification, ratings: Ratings, seed: int) -> Float[np.ndarray, " ratings"]:
-    """epsilon_ij of every rating.
-
-    Parameters
-    ----------
-    specification : Specification
-    ratings : Ratings
-    seed : int
-
-    Returns
-    -------
-    (n_ratings,) float64
-        Each > 0.
-    """
+    """epsilon_ij of every rating."""
     return specification.epsilon * draw(specification, ratings, seed).of(ratings)
 
 

@@ -24,25 +24,7 @@ Tables = dict[str, dict[str, float]]
 def given_weights(
     path: str, ratings: Ratings
 ) -> tuple[Float[np.ndarray, " users"], Float[np.ndarray, " items"]]:
-    """The weights of all users and items of some ratings.
-
-    Parameters
-    ----------
-    path : str
-        CSV, TSV, Parquet, JSON lines, SQLite or DuckDB.
-    ratings : Ratings
-        Whose identifiers the file names.
-
-    Returns
-    -------
-    beta : (n_users,)
-    gamma : (n_items,)
-
-    Raises
-    ------
-    InputError
-        If a weight is not in (0, 1], a kind is another, one is named twice or missing.
-    """
+    """The weights of all users and items of some ratings."""
     stat = existing_file(Path(path)).stat()
     tables = _read(path, stat.st_mtime_ns, stat.st_size)
     users, items = (

@@ -33,18 +33,10 @@ DEFENSES = frozenset(
 
 @dataclass(frozen=True)
 class Proof:
-    """The settings that a proof covers.
+    """The settings that a proof covers."""
 
-    Attributes
-    ----------
-    victims : mapping of str to frozenset of str
-        Options of each victim whose values do not matter.
-    rounds : int or None
-        Rounds from round 0 on that it counts; None counts any number.
-    """
-
-    victims: Mapping[str, frozenset[str]]
-    rounds: int | None = None
+    victims: Mapping[str, frozenset[str]]  # options of each victim whose values do not matter
+    rounds: int | None = None  # rounds from round 0 on that it counts; None counts any number
 
     def gap(self, setting: Setting) -> str:
         """What of a setting is not covered, in words; empty where all of it is."""
@@ -96,16 +88,7 @@ ONE_RATING = Proof({"mf": SCENARIO | {"learning_rate", "epochs", "regularization
 
 
 def one_row_at_first(setting: Setting) -> bool:
-    """Tell whether one rating enters one row in round 0: of the start factor, which no rating has moved yet.
-
-    Parameters
-    ----------
-    setting : Setting
-
-    Returns
-    -------
-    bool
-    """
+    """Whether one rating enters one row in round 0, for no rating has moved the start factor yet."""
     needed = {"update": "sgd", "order": "batch", "local_steps": 1, "batch_size": "all"}
     needed["row_factor"] = "before"
     return all(setting.options.get(name) == value for name, value in needed.items())

@@ -14,20 +14,7 @@ LEAST = 1e-30  # of a budget that weights and epochs have divided
 
 
 def refuse_nothing(name: str, scale: float, clip: float | None) -> None:
-    """Refuse noise of scale 0 that clips nothing: it would count as a defense, and is none.
-
-    Parameters
-    ----------
-    name : str
-        Of the defense.
-    scale : float
-    clip : float or None
-
-    Raises
-    ------
-    InputError
-        Naming the scale.
-    """
+    """Refuse noise of scale 0 that clips nothing: it would count as a defense, and is none."""
     if scale == 0 and clip is None:
         raise InputError(
             f"scale of {name} must be > 0 where nothing is clipped, got 0, which changes no upload; write "
@@ -36,21 +23,11 @@ def refuse_nothing(name: str, scale: float, clip: float | None) -> None:
 
 
 def usable() -> Rule:
-    """A bound of rows in stars squared, or an epsilon.
-
-    Returns
-    -------
-    Rule
-    """
+    """A bound of rows in stars squared, or an epsilon."""
     return between(SMALLEST, LARGEST)
 
 
 def usable_or_0() -> Rule:
-    """A scale of noise; 0 is none.
-
-    Returns
-    -------
-    Rule
-    """
+    """A scale of noise; 0 is none."""
     rule = usable()
     return Rule(f"0 or {rule.text}", lambda value: value == 0 or rule.holds(value))

@@ -73,27 +73,6 @@ class Spent(NamedTuple):
 def of_laplace(scale: float, clip: float | None, rows: int, rounds: int = 1, delta: float = DELTA) -> Spent:
     """What ``rows`` rows in each of ``rounds`` rounds give away under Laplace noise.
 
-    Parameters
-    ----------
-    scale : float
-        b: 0, or 1e-9 to 1e9.
-    clip : float or None
-        L1 norm to which rows are clipped, 1e-9 to 1e9; None gives no finite epsilon.
-    rows, rounds : int
-        >= 1.
-    delta : float
-        In 0..1, exclusive.
-
-    Returns
-    -------
-    Spent
-        epsilon in nats, without bound where ``clip`` is None or ``scale`` is 0.
-
-    Raises
-    ------
-    InputError
-        If a number is out of range.
-
     Examples
     --------
     >>> of_laplace(scale=2.0, clip=1.0, rows=1).pure
@@ -110,27 +89,6 @@ def of_laplace(scale: float, clip: float | None, rows: int, rounds: int = 1, del
 
 def of_gaussian(scale: float, clip: float | None, rows: int, rounds: int = 1, delta: float = DELTA) -> Spent:
     """What ``rows`` rows in each of ``rounds`` rounds give away under normal noise.
-
-    Parameters
-    ----------
-    scale : float
-        sigma: 0, or 1e-9 to 1e9.
-    clip : float or None
-        L2 norm to which rows are clipped, 1e-9 to 1e9; None gives no finite epsilon.
-    rows, rounds : int
-        >= 1.
-    delta : float
-        In 0..1, exclusive.
-
-    Returns
-    -------
-    Spent
-        epsilon in nats; that with delta = 0 is infinite.
-
-    Raises
-    ------
-    InputError
-        If a number is out of range.
 
     References
     ----------
@@ -187,23 +145,7 @@ def of_rows(
     spent: Callable[[int, int], Spent],
     how: str,
 ) -> Account:
-    """The account of noise on clipped rows: of one rating, the median client and the largest one.
-
-    Parameters
-    ----------
-    name : str
-        The defense.
-    setting : Setting
-    spent : callable
-        From rows in each round and rounds to what they give away; infinite where nothing bounds it.
-    how : str
-        How epsilon at delta is composed.
-
-    Returns
-    -------
-    Account
-        Without lines, and with the reason, where nothing is proved or no epsilon is finite.
-    """
+    """The account of noise on clipped rows: of one rating, the median client and the largest one."""
     title = f"Privacy account of {name}, {setting.text}"
     not_hidden = (NAMED, *REPEATED) if setting.weighting == "observed-only" else REPEATED
     why = ROWS.gap(setting)

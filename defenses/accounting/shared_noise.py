@@ -39,27 +39,7 @@ CANCELS = Line("uploads", float("inf"), float("inf"), DELTA, "the difference of 
 
 
 def first_round(budget: float, raters: int, delta: float = DELTA) -> list[Line]:
-    """The account of one rating, view by view, where round 0 is the only one.
-
-    Parameters
-    ----------
-    budget : float
-        w t of one draw, > 0; with ``composed`` that of one epoch.
-    raters : int
-        n, >= 1.
-    delta : float
-        Between 0 and 1.
-
-    Returns
-    -------
-    list of Line
-        The last one is of the recommender.
-
-    Raises
-    ------
-    InputError
-        If a number is out of range.
-    """
+    """The account of one rating, view by view, where round 0 is the only one."""
     require("the account", "budget", budget, above(0))
     require("the account", "raters", raters, at_least(1))
     require("the account", "delta", delta, strictly_between(0, 1))
@@ -75,22 +55,7 @@ def first_round(budget: float, raters: int, delta: float = DELTA) -> list[Line]:
 
 
 def delta_given_h(epsilon: float, budget: float, raters: int) -> float:
-    """Delta at which an upload in the first round is covered, h known; ``raters`` = 1 for the sum.
-
-    Parameters
-    ----------
-    epsilon : float
-        >= 0.
-    budget : float
-        w t, > 0.
-    raters : int
-        >= 1.
-
-    Returns
-    -------
-    float
-        From 0 to 1.
-    """
+    """Delta at which an upload in the first round is covered, h known; ``raters`` = 1 for the sum."""
     # substituting the probability of x puts nodes where its mass is
     levels = (np.arange(NODES) + 0.5) / NODES
     tail = np.geomspace(1e-14, levels[0], 400)
@@ -102,20 +67,6 @@ def delta_given_h(epsilon: float, budget: float, raters: int) -> float:
 
 def epsilon_given_h(budget: float, raters: int, delta: float = DELTA) -> float:
     """The epsilon at ``delta`` of ``delta_given_h``; infinite above 1e9.
-
-    Parameters
-    ----------
-    budget : float
-        w t, > 0.
-    raters : int
-        >= 1; 1 for the sum.
-    delta : float
-        Between 0 and 1.
-
-    Returns
-    -------
-    float
-        In nats, >= 0.
 
     Examples
     --------

@@ -11,20 +11,7 @@ Threshold = Literal["largest", "mean", "mean-rated", "smallest", "smallest-rated
 
 
 def threshold_share(budget: Threshold, weights: Weights, ratings: Ratings) -> float:
-    """t / epsilon; those that end in ``-rated`` are over training ratings, which hang on who rated what.
-
-    Parameters
-    ----------
-    budget : "largest", "mean", "mean-rated", "smallest" or "smallest-rated"
-    weights : Weights
-    ratings : Ratings
-        As clients hold them; t is that of all training ratings, sampled or not.
-
-    Returns
-    -------
-    float
-        In (0, 1].
-    """
+    """t / epsilon; those that end in ``-rated`` are over training ratings, which hang on who rated what."""
     training = ratings if ratings.sampled_from is None else ratings.sampled_from
     match budget:
         case "largest":

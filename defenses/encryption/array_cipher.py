@@ -34,21 +34,6 @@ WEAK = 2048  # shorter keys are for comparison with the papers
 def generate_keys(key_bits: int = 2048) -> SecretKey:
     """Generate a new pair of keys.
 
-    Parameters
-    ----------
-    key_bits : int
-        Bits of the modulus: 1024, 2048 or 3072.
-
-    Returns
-    -------
-    SecretKey
-        It holds the public key, too.
-
-    Raises
-    ------
-    InputError
-        If ``key_bits`` is not one of 1024, 2048, 3072.
-
     References
     ----------
     P. Paillier, EUROCRYPT 1999, doi:10.1007/3-540-48910-X_16.
@@ -81,20 +66,11 @@ def _powers(bases: Sequence[mpz], exponent: mpz, modulus: mpz) -> list[mpz]:
 
 @dataclass(frozen=True)
 class PublicKey:
-    """n, and what anybody can do with it.
-
-    Attributes
-    ----------
-    phe : phe.paillier.PaillierPublicKey
-    n : mpz
-        The modulus.
-    square : mpz
-        The modulus of the ciphertexts.
-    """
+    """n, and what anybody can do with it."""
 
     phe: paillier.PaillierPublicKey
-    n: mpz
-    square: mpz
+    n: mpz  # the modulus
+    square: mpz  # the modulus of the ciphertexts
 
     @classmethod
     def of(cls, key: paillier.PaillierPublicKey) -> PublicKey:
@@ -112,24 +88,12 @@ class PublicKey:
         return self.phe.n.bit_length() - 2
 
     def encrypt(self, plaintexts: Sequence[int]) -> list[mpz]:
-        """Fresh ciphertexts of signed integers.
-
-        Raises
-        ------
-        InputError
-            If one is too large for the key.
-        """
+        """Fresh ciphertexts of signed integers."""
         draws = [mpz(secrets.randbelow(self.phe.n - 1) + 1) for _ in plaintexts]
         return self.masked(plaintexts, _powers(draws, self.n, self.square))
 
     def masked(self, plaintexts: Sequence[int], masks: Sequence[mpz]) -> list[mpz]:
-        """Ciphertexts of signed integers under given n-th powers.
-
-        Raises
-        ------
-        InputError
-            If one is too large for the key.
-        """
+        """Ciphertexts of signed integers under given n-th powers."""
         largest = max((abs(plain).bit_length() for plain in plaintexts), default=0)
         if largest > self.plaintext_bits:
             raise InputError(
@@ -151,13 +115,7 @@ class PublicKey:
         return int(ciphertext).to_bytes(self.ciphertext_bytes, "big")
 
     def from_bytes(self, stored: bytes) -> mpz:
-        """A stored ciphertext, checked.
-
-        Raises
-        ------
-        InputError
-            If its length or range is not that of this key, or it shares a factor with n.
-        """
+        """A stored ciphertext, checked."""
         if len(stored) != self.ciphertext_bytes:
             raise InputError(
                 f"ciphertexts of this key have {self.ciphertext_bytes} bytes, got {len(stored)}: "
@@ -188,20 +146,11 @@ class Prime(NamedTuple):
 
 @dataclass(frozen=True)
 class SecretKey:
-    """p and q: encrypts faster than the public key can, and decrypts.
-
-    Attributes
-    ----------
-    phe : phe.paillier.PaillierPrivateKey
-    public : PublicKey
-        The key that may be told to everybody.
-    primes : tuple of Prime
-        p and q.
-    """
+    """p and q: encrypts faster than the public key can, and decrypts."""
 
     phe: paillier.PaillierPrivateKey
-    public: PublicKey
-    primes: tuple[Prime, Prime]
+    public: PublicKey  # the key that may be told to everybody
+    primes: tuple[Prime, Prime]  # p and q
 
     @classmethod
     def of(cls, key: paillier.PaillierPrivateKey) -> SecretKey:

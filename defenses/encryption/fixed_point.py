@@ -24,21 +24,11 @@ LANE_BYTES = LANE_BITS // 8
 
 @dataclass(frozen=True)
 class FixedPoint:
-    """An encoding.
+    """An encoding."""
 
-    Attributes
-    ----------
-    lanes : int
-        Numbers in one plaintext, >= 1.
-    fraction_bits : int
-        f, the number x is round(x 2^f); an error of at most 2^-(f+1) per number.
-    summands : int
-        Most plaintexts that are ever added up.
-    """
-
-    lanes: int
-    fraction_bits: int = 40
-    summands: int = 1
+    lanes: int  # numbers in one plaintext, >= 1
+    fraction_bits: int = 40  # f, the number x is round(x 2^f); an error of at most 2^-(f+1) per number
+    summands: int = 1  # most plaintexts that are ever added up
 
     def __post_init__(self) -> None:
         require_fields(
@@ -59,13 +49,7 @@ class FixedPoint:
         return ((1 << (LANE_BITS - 1)) - 1) // self.summands / 2.0**self.fraction_bits
 
     def quantised(self, values: Float[np.ndarray, " *n"]) -> Int[np.ndarray, " *n"]:
-        """round(x 2^f) as int64.
-
-        Raises
-        ------
-        InputError
-            If a number is not finite, or so large that a sum could overflow its lane.
-        """
+        """round(x 2^f) as int64."""
         values = np.asarray(values, np.float64)
         if not np.isfinite(values).all():
             raise InputError("numbers to encrypt must be finite, got NaN or infinity")
@@ -108,13 +92,7 @@ class FixedPoint:
         ]
 
     def unpack(self, plaintexts: list[int], width: int) -> Int[np.ndarray, "rows width"]:
-        """Integers of each row again.
-
-        Raises
-        ------
-        InputError
-            If a plaintext is longer than its lanes: a sum overflowed, or it is not of this encoding.
-        """
+        """Integers of each row again."""
         n_plaintexts = self.plaintexts(width)
         size = (self.lanes + 1) * LANE_BYTES
         try:

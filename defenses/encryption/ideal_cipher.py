@@ -34,13 +34,7 @@ class IdealCipher:
         return [name + row.tobytes() for name, row in zip(names, masked, strict=True)]
 
     def opened(self, sealed: Sequence[bytes]) -> Float[np.ndarray, "rows factors"]:
-        """The rows again.
-
-        Raises
-        ------
-        InputError
-            If one has the wrong length.
-        """
+        """The rows again."""
         size = COUNTER_BYTES + 8 * self.rules.factors
         for number, row in enumerate(sealed):
             if len(row) != size:

@@ -20,24 +20,7 @@ from victims.transcript.reader import Opener
 
 
 def opener(manifest: Manifest, key: Mapping[str, str]) -> Opener:
-    """Make the function that turns the ciphertexts of a recording into rows.
-
-    Parameters
-    ----------
-    manifest : Manifest
-    key : mapping of str to str
-        The content of the key file.
-
-    Returns
-    -------
-    callable of sequence of bytes
-        It returns (rows, K).
-
-    Raises
-    ------
-    InputError
-        If the recording is not encrypted by this defense, or the key is damaged or another one's.
-    """
+    """Make the function that turns the ciphertexts of a recording into rows."""
     entry = next((told for told in manifest.defenses if told.get("name") == "paillier"), None)
     if entry is None:
         raise InputError("the key is for recordings under the defense paillier, which this one does not name")
@@ -57,23 +40,7 @@ def opener(manifest: Manifest, key: Mapping[str, str]) -> Opener:
 
 
 def mask_of(key: Mapping[str, str]) -> bytes:
-    """Read the mask's seed from a key file.
-
-    Parameters
-    ----------
-    key : mapping of str to str
-        Content of the file.
-
-    Returns
-    -------
-    bytes
-        32 of them.
-
-    Raises
-    ------
-    InputError
-        If ``mask`` is not 64 hexadecimal digits.
-    """
+    """Read the mask's seed from a key file."""
     try:
         mask = bytes.fromhex(key["mask"])
     except (KeyError, TypeError, ValueError):
@@ -84,28 +51,7 @@ def mask_of(key: Mapping[str, str]) -> bytes:
 
 
 def secret_of(key: Mapping[str, str], key_bits: int, entry: Mapping[str, Any]) -> SecretKey:
-    """Read the primes from a key file, and check them against each other and the manifest's modulus.
-
-    Parameters
-    ----------
-    key : mapping of str to str
-        Content of the file: hexadecimal ``p`` and ``q``.
-    key_bits : int
-        Bits of the modulus, as the manifest has it.
-    entry : mapping of str to Any
-        The manifest's entry of the defense.
-
-    Returns
-    -------
-    SecretKey
-        Of the two primes.
-
-    Raises
-    ------
-    InputError
-        If p and q are not two different primes with a product of ``key_bits`` bits, or the modulus is
-        another.
-    """
+    """Read the primes from a key file, and check them against each other and the manifest's modulus."""
     try:
         p, q = (int(key[name][: key_bits // 4], 16) for name in ("p", "q"))
     except (KeyError, TypeError, ValueError):

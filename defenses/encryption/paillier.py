@@ -100,13 +100,7 @@ class Paillier(Unchanged):
         return replace(rows, gradient=point.restored(point.quantised(rows.gradient)))
 
     def cipher(self, n_users: int, factors: int, seed: int) -> Cipher:
-        """A new key, and the clients who decrypt.
-
-        Raises
-        ------
-        InputError
-            If there are more decrypters than clients.
-        """
+        """A new key, and the clients who decrypt."""
         if self.decrypters > n_users:
             raise InputError(f"paillier decrypters must be at most {n_users} clients, got {self.decrypters}")
         rng = generator(seed, Purpose.DECRYPTERS)

@@ -38,13 +38,7 @@ class PaillierCipher:
         return out
 
     def opened(self, sealed: Sequence[bytes]) -> Float[np.ndarray, "rows factors"]:
-        """The rows again.
-
-        Raises
-        ------
-        InputError
-            If a ciphertext has the wrong length, is out of range, or decrypts to what no row can be.
-        """
+        """The rows again."""
         public = self.secret.public
         size, n_plaintexts = public.ciphertext_bytes, self.rules.point.plaintexts(self.rules.factors)
         if not sealed:

@@ -19,27 +19,7 @@ def by_client(
     draw: int,
     law: Callable[[np.random.Generator, tuple[int, int]], Float[np.ndarray, "some K"]],
 ) -> Float[np.ndarray, "rows K"]:
-    """Draw noise of one law, seeded by (seed, purpose, draw, client).
-
-    Parameters
-    ----------
-    sender : (n_rows,)
-        Rows of one client follow each other.
-    factors : int
-        K
-    seed : int
-    purpose : Purpose
-        The defense's own.
-    draw : int
-        Number of the draw: the round, say.
-    law : callable
-        From a generator and a shape to noise.
-
-    Returns
-    -------
-    (n_rows, K)
-        In the order of ``sender``.
-    """
+    """Draw noise of one law, seeded by (seed, purpose, draw, client)."""
     noise = np.empty((sender.size, factors))
     start = np.concatenate([[0], np.flatnonzero(np.diff(sender)) + 1, [sender.size]])
     for low, high in pairwise(start):
@@ -50,18 +30,5 @@ def by_client(
 
 
 def standard_normal(rng: np.random.Generator, shape: tuple[int, int]) -> Float[np.ndarray, "rows K"]:
-    """Draw normal noise of scale 1.
-
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-        Of one client's draw.
-    shape : (int, int)
-        Rows and K.
-
-    Returns
-    -------
-    (rows, K)
-        In float64.
-    """
+    """Draw normal noise of scale 1."""
     return rng.standard_normal(shape)

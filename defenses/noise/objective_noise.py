@@ -102,13 +102,7 @@ class ObjectiveNoise(Specification, Unchanged):
         return True
 
     def threshold(self, ratings: Ratings, seed: int) -> float:
-        """t: the budget that the noise of one draw is made for; with ``composed`` that of one epoch.
-
-        Raises
-        ------
-        InputError
-            If weights or epochs leave next to nothing of it.
-        """
+        """t: the budget that the noise of one draw is made for; with ``composed`` that of one epoch."""
         whole = self.epsilon * threshold_share(self.budget, draw(self, ratings, seed), ratings)
         budget = whole / self.epochs if self.noise == "composed" else whole
         require(
@@ -129,13 +123,7 @@ class ObjectiveNoise(Specification, Unchanged):
     def noise_scale(
         self, ratings: Ratings, factors: int, round_: int, seed: int
     ) -> Float[np.ndarray, "items factors"]:
-        """Standard deviation of each rater's share, b sqrt(2 h_j / |R_j|).
-
-        Raises
-        ------
-        InputError
-            If all ratings are the same, so that Delta = 0.
-        """
+        """Standard deviation of each rater's share, b sqrt(2 h_j / |R_j|)."""
         if ratings.levels[-1] <= ratings.levels[0]:
             raise InputError(
                 "objective-noise needs ratings of at least two levels, for its noise has the size of their "

@@ -30,18 +30,6 @@ from victims.protocols.base import Attacker, Unchanged
 def probabilities(budget: Float[np.ndarray, " ratings"], threshold: float) -> Float[np.ndarray, " ratings"]:
     """pi of Eq. (5), in (0, 1].
 
-    Parameters
-    ----------
-    budget : (n_ratings,) float64
-        epsilon_ij, > 0.
-    threshold : float
-        t, > 0.
-
-    Returns
-    -------
-    (n_ratings,)
-        In (0, 1].
-
     References
     ----------
     Paper 002 (arXiv:2212.00306), Eq. (5).

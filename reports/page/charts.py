@@ -17,16 +17,7 @@ from reports.page.points import blocks_frame, leaks_frame, rounds_frame
 
 
 def charts_of(systems: Sequence[System]) -> list[Chart]:
-    """Draw what the results hold.
-
-    Parameters
-    ----------
-    systems : sequence of System
-
-    Returns
-    -------
-    list of Chart
-    """
+    """Draw what the results hold."""
     makers = (_leakage, frontier, _rounds, by_client, by_item, _blocks)
     return [chart for make in makers if (chart := make(systems)) is not None]
 

@@ -26,65 +26,28 @@ class Reading:
 
 @dataclass(frozen=True)
 class Page:
-    """All of a page.
+    """All of a page."""
 
-    Attributes
-    ----------
-    title, plain, headline : str
-        ``plain`` is the one sentence for who decides.
-    verdicts : dict of str to int
-        How many attacked systems have each verdict.
-    systems : tuple of System
-        Those that were attacked.
-    adversaries : tuple of (str, str)
-        Who was tried, and what each sees.
-    kinds : tuple of str
-        Columns of ``readings``.
-    readings : tuple of (System, adversary, verdict, cells)
-    charts : tuple of Chart
-    results, claims, measured : Table
-        Answers of attacks; claimed epsilons; usefulness and cost.
-    silent : Table
-        What failed, does not apply, was not answered or is inconclusive, and why.
-    facts : tuple of (str, str)
-        Versions, seeds, times, commands.
-    """
-
-    title: str
-    plain: str
-    headline: str
-    verdicts: dict[str, int]
-    systems: tuple[System, ...]
-    adversaries: tuple[tuple[str, str], ...]
-    kinds: tuple[str, ...]
+    title: str  # ``plain`` is the one sentence for who decides
+    plain: str  # ``plain`` is the one sentence for who decides
+    headline: str  # ``plain`` is the one sentence for who decides
+    verdicts: dict[str, int]  # how many attacked systems have each verdict
+    systems: tuple[System, ...]  # those that were attacked
+    adversaries: tuple[tuple[str, str], ...]  # who was tried, and what each sees
+    kinds: tuple[str, ...]  # columns of ``readings``
     readings: tuple[tuple[System, str, str, tuple[Reading, ...]], ...]
     charts: tuple[Chart, ...]
-    results: Table
-    claims: Table
-    measured: Table
-    silent: Table
-    facts: tuple[tuple[str, str], ...] = field(default=())
+    results: Table  # answers of attacks; claimed epsilons; usefulness and cost
+    claims: Table  # answers of attacks; claimed epsilons; usefulness and cost
+    measured: Table  # answers of attacks; claimed epsilons; usefulness and cost
+    silent: Table  # what failed, does not apply, was not answered or is inconclusive, and why
+    facts: tuple[tuple[str, str], ...] = field(default=())  # versions, seeds, times, commands
 
 
 def page_of(
     rows: Sequence[Row], title: str, adversaries: Mapping[str, str], facts: Sequence[tuple[str, str]]
 ) -> Page:
-    """Arrange result rows for a page.
-
-    Parameters
-    ----------
-    rows : sequence of mapping
-        With the columns of ``results.json``, NaN where there is no number.
-    title : str
-    adversaries : mapping
-        Name -> what it sees, of all that may occur.
-    facts : sequence of (str, str)
-        Versions and the like.
-
-    Returns
-    -------
-    Page
-    """
+    """Arrange result rows for a page."""
     bounds = [row for row in rows if row["metric"] == BOUND]
     attacked = [row for row in rows if isinstance(row["adversary"], str) and row["metric"] != BOUND]
     systems = systems_of(rows)

@@ -37,39 +37,17 @@ ElementTree.register_namespace("xlink", XLINK.strip("{}"))
 
 @dataclass(frozen=True)
 class Chart:
-    """A figure of a page.
+    """A figure of a page."""
 
-    Attributes
-    ----------
-    name : str
-        Of its files.
-    title : str
-    caption : str
-        What is drawn, in words; also read aloud in place of the picture.
-    figure : Figure
-    hovers : dict of str to sequence of str
-        Id of a group of marks -> words of each mark, in their order.
-    """
-
-    name: str
+    name: str  # of its files
     title: str
-    caption: str
+    caption: str  # what is drawn, in words; also read aloud in place of the picture
     figure: Figure
-    hovers: dict[str, Sequence[str]]
+    hovers: dict[str, Sequence[str]]  # id of a group of marks -> words of each mark, in their order
 
 
 def inline_svg(chart: Chart) -> str:
-    """Put a chart into a page: no file, no colour of its own for text, words on hover.
-
-    Parameters
-    ----------
-    chart : Chart
-
-    Returns
-    -------
-    str
-        An ``svg`` element.
-    """
+    """Put a chart into a page: no file, no colour of its own for text, words on hover."""
     buffer = io.StringIO()
     with mpl.rc_context(ON_PAGE):
         FigureCanvasSVG(chart.figure).print_svg(buffer, metadata={"Date": None, "Creator": None})
@@ -108,25 +86,7 @@ def _prefix_ids(root: ElementTree.Element, prefix: str) -> None:
 def panels(
     frame: pd.DataFrame, names: Mapping[str, str], prefix: str, width: float = 2.4
 ) -> tuple[Figure, dict[str, Sequence[str]]]:
-    """Draw a panel of dots for each metric, beside each other, with the same lines.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        With ``points.COLUMNS`` and ``line``.
-    names : mapping
-        Metric -> title of its panel, in their order.
-    prefix : str
-        Of the ids of the marks.
-    width : float
-        Of a panel, in inches.
-
-    Returns
-    -------
-    figure : Figure
-    hovers : dict of str to sequence of str
-        As a ``Chart`` has them.
-    """
+    """Draw a panel of dots for each metric, beside each other, with the same lines."""
     lines = list(dict.fromkeys(frame.line))[:MOST_LINES]
     frame = frame[frame.line.isin(lines)]
     hovers: dict[str, Sequence[str]] = {}
@@ -143,18 +103,7 @@ def panels(
 
 
 def dots(axes: Axes, frame: pd.DataFrame, lines: Sequence[str], group: str) -> None:
-    """Draw a mark for each line with its interval, guess and ceiling; what was not tested in a lane.
-
-    Parameters
-    ----------
-    axes : Axes
-    frame : DataFrame
-        With ``points.COLUMNS`` and ``line``, one of ``lines``.
-    lines : sequence of str
-        From top to bottom.
-    group : str
-        Id of the marks in the SVG.
-    """
+    """Draw a mark for each line with its interval, guess and ceiling; what was not tested in a lane."""
     where = frame.line.map({name: len(lines) - 1 - place for place, name in enumerate(lines)})
     drawn = frame.assign(where=where, shown=frame.value.fillna(LANE))
     axes.axvspan(LANE - 0.08, LANE + 0.08, facecolor="0.5", alpha=0.15, linewidth=0)

@@ -34,20 +34,7 @@ UNDEFENDED = ("", "none")
 
 
 def frontier_frame(systems: Sequence[System]) -> pd.DataFrame:
-    """Collect leakage, usefulness and cost of each system whose usefulness was measured, by axis.
-
-    Parameters
-    ----------
-    systems : sequence of System
-
-    Returns
-    -------
-    DataFrame
-        ``axis`` (a key of ``AXES``), ``system``, ``advantage`` of the worst adversary (NaN where nothing was
-        tested) with ``low`` and ``high``, ``useful`` with ``spread`` over seeds, ``constant`` (that of a
-        constant predictor), ``megabytes`` of a mean client in a round, ``undefended``, ``dominated``,
-        ``hover``.
-    """
+    """Collect leakage, usefulness and cost of each system whose usefulness was measured, by axis."""
     lines = [line for axis in AXES for system in systems if (line := _line(axis, system)) is not None]
     frame = pd.DataFrame(lines)
     if frame.empty:
@@ -61,17 +48,7 @@ def frontier_frame(systems: Sequence[System]) -> pd.DataFrame:
 
 
 def frontier(systems: Sequence[System]) -> Chart | None:
-    """Draw leakage against usefulness; area by the bytes sent, dominated systems grey.
-
-    Parameters
-    ----------
-    systems : sequence of System
-
-    Returns
-    -------
-    Chart or None
-        None where no usefulness was measured.
-    """
+    """Draw leakage against usefulness; area by the bytes sent, dominated systems grey."""
     frame = frontier_frame(systems)
     if frame.empty:
         return None

@@ -22,20 +22,7 @@ ITEMS = {"": "all items", "rare_items": "rare items", "common_items": "common", 
 
 
 def groups_frame(systems: Sequence[System], groups: Mapping[str, str]) -> pd.DataFrame:
-    """Collect what the strongest attack on ratings reads of groups, over all adversaries of a system.
-
-    Parameters
-    ----------
-    systems : sequence of System
-    groups : mapping
-        Last part of a metric's name -> words; the empty one is the whole.
-
-    Returns
-    -------
-    DataFrame
-        With ``points.COLUMNS`` and ``line``; ``metric`` is the group. Systems without groups are left out,
-        but those of which nothing was tested; empty where no system has groups.
-    """
+    """Collect what the strongest attack on ratings reads of groups, over all adversaries of a system."""
     lines: list[dict[str, object]] = []
     untested: list[str] = []
     there: set[str] = set()
@@ -56,16 +43,7 @@ def groups_frame(systems: Sequence[System], groups: Mapping[str, str]) -> pd.Dat
 
 
 def by_client(systems: Sequence[System]) -> Chart | None:
-    """Draw what is read of the worst-off clients, and of those with few and many ratings.
-
-    Parameters
-    ----------
-    systems : sequence of System
-
-    Returns
-    -------
-    Chart or None
-    """
+    """Draw what is read of the worst-off clients, and of those with few and many ratings."""
     caption = (
         "Ratings read right by the strongest attack of any adversary: of all clients, of the tenth of whom "
         "most is read, and of the clients in thirds by how many ratings they gave. The tick is the best "
@@ -77,16 +55,7 @@ def by_client(systems: Sequence[System]) -> Chart | None:
 
 
 def by_item(systems: Sequence[System]) -> Chart | None:
-    """Draw what is read of ratings of rare and of popular items.
-
-    Parameters
-    ----------
-    systems : sequence of System
-
-    Returns
-    -------
-    Chart or None
-    """
+    """Draw what is read of ratings of rare and of popular items."""
     caption = (
         "Ratings read right by the strongest attack of any adversary, by how many of the scored clients "
         "rated the item: each class holds about a third of the ratings. The tick is the best guess for the "

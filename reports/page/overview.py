@@ -43,48 +43,24 @@ NOUNS = {
 
 @dataclass(frozen=True)
 class AdversaryView:
-    """What one adversary reads of a system.
-
-    Attributes
-    ----------
-    adversary : str
-    verdict : str
-        The worst of its kinds; NOT TESTED where no attack answered.
-    leaks : tuple of Leak
-        One for each kind, in the order of the page's columns.
-    alike : tuple of str
-        All who read the same, itself among them.
-    """
+    """What one adversary reads of a system."""
 
     adversary: str
-    verdict: str
-    leaks: tuple[Leak, ...]
-    alike: tuple[str, ...]
+    verdict: str  # the worst of its kinds; NOT TESTED where no attack answered
+    leaks: tuple[Leak, ...]  # one for each kind, in the order of the page's columns
+    alike: tuple[str, ...]  # all who read the same, itself among them
 
 
 @dataclass(frozen=True)
 class System:
-    """One victim with its defenses on one data set, and what each adversary reads of it.
-
-    Attributes
-    ----------
-    name : str
-    short : str
-        What tells it from the other systems of the page.
-    verdict : str
-        Of the worst tested adversary.
-    sentence : str
-    adversaries : tuple of AdversaryView
-    rows : tuple of mapping
-        All of its rows.
-    """
+    """One victim with its defenses on one data set, and what each adversary reads of it."""
 
     name: str
-    short: str
-    verdict: str
+    short: str  # what tells it from the other systems of the page
+    verdict: str  # of the worst tested adversary
     sentence: str
     adversaries: tuple[AdversaryView, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[Row, ...]  # all of its rows
 
     @property
     def worst(self) -> Leak | None:
@@ -94,17 +70,7 @@ class System:
 
 
 def systems_of(rows: Sequence[Row]) -> list[System]:
-    """Group rows by system, in the order in which each comes first.
-
-    Parameters
-    ----------
-    rows : sequence of mapping
-        With the columns of ``results.json``.
-
-    Returns
-    -------
-    list of System
-    """
+    """Group rows by system, in the order in which each comes first."""
     rows = [row for row in rows if row["metric"] != BOUND]
     kinds = _kinds(rows)
     groups = grouped(rows, *SYSTEM)
@@ -113,16 +79,7 @@ def systems_of(rows: Sequence[Row]) -> list[System]:
 
 
 def headline(systems: Sequence[System]) -> str:
-    """Say of all systems together how many leak, the worst, which were not tested, and which not attacked.
-
-    Parameters
-    ----------
-    systems : sequence of System
-
-    Returns
-    -------
-    str
-    """
+    """Say of all systems together how many leak, the worst, which were not tested, and which not attacked."""
     attacked = [one for one in systems if one.adversaries]
     if not attacked:
         return "No attack was run: numbers of usefulness and cost say nothing about what leaks."
@@ -223,16 +180,7 @@ def _claim(adversary: str, leak: Leak, verdict: str) -> str:
 
 
 def called(adversary: str) -> str:
-    """Name an adversary in a sentence: ``the server``, and ``neighbour:0`` as it is.
-
-    Parameters
-    ----------
-    adversary : str
-
-    Returns
-    -------
-    str
-    """
+    """Name an adversary in a sentence: ``the server``, and ``neighbour:0`` as it is."""
     return adversary if ":" in adversary else f"the {adversary}"
 
 
@@ -258,14 +206,5 @@ def _defended(defense: str) -> str:
 
 
 def kind_names(rows: Sequence[Row]) -> list[str]:
-    """Name the columns of who reads what.
-
-    Parameters
-    ----------
-    rows : sequence of mapping
-
-    Returns
-    -------
-    list of str
-    """
+    """Name the columns of who reads what."""
     return [_kind_name(kind) for kind in _kinds(rows)]

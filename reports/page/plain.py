@@ -24,17 +24,7 @@ REST = {
 
 
 def plain(systems: Sequence[System]) -> str:
-    """Say in one sentence what all systems come to.
-
-    Parameters
-    ----------
-    systems : sequence of System
-
-    Returns
-    -------
-    str
-        Empty where no attack was run.
-    """
+    """Say in one sentence what all systems come to."""
     seen = [one for one in systems if one.adversaries]
     if not seen:
         return ""

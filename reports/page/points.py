@@ -31,17 +31,7 @@ COLUMNS = (
 
 
 def leaks_frame(systems: Sequence[System]) -> pd.DataFrame:
-    """Collect the strongest answer of each system, adversary and kind; NaN where nothing was tested.
-
-    Parameters
-    ----------
-    systems : sequence of System
-
-    Returns
-    -------
-    DataFrame
-        With ``COLUMNS``; ``metric`` is the kind.
-    """
+    """Collect the strongest answer of each system, adversary and kind; NaN where nothing was tested."""
     lines = [
         line_of(system.short, ", ".join(seen.alike), leak.kind, leak.row)
         for system in systems
@@ -52,17 +42,7 @@ def leaks_frame(systems: Sequence[System]) -> pd.DataFrame:
 
 
 def blocks_frame(systems: Sequence[System]) -> pd.DataFrame:
-    """Collect the strongest answer about each block of attributes of the data, over all adversaries.
-
-    Parameters
-    ----------
-    systems : sequence of System
-
-    Returns
-    -------
-    DataFrame
-        With ``COLUMNS``; ``metric`` is the block.
-    """
+    """Collect the strongest answer about each block of attributes of the data, over all adversaries."""
     lines: list[dict[str, object]] = []
     blocks: dict[str, set[str]] = defaultdict(set)
     for row in (row for system in systems for row in system.rows):
@@ -79,18 +59,7 @@ def blocks_frame(systems: Sequence[System]) -> pd.DataFrame:
 
 
 def rounds_frame(systems: Sequence[System], metric: str = RATINGS) -> pd.DataFrame:
-    """Collect what is read by how many rounds are watched, where they differ.
-
-    Parameters
-    ----------
-    systems : sequence of System
-    metric : str
-
-    Returns
-    -------
-    DataFrame
-        With ``COLUMNS`` and ``rounds``; empty where there is one number of rounds.
-    """
+    """Collect what is read by how many rounds are watched, where they differ."""
     lines = []
     for system in systems:
         watched = grouped([row for row in system.rows if isinstance(row["adversary"], str)], "rounds")
@@ -104,19 +73,7 @@ def rounds_frame(systems: Sequence[System], metric: str = RATINGS) -> pd.DataFra
 
 
 def line_of(system: str, adversary: str, metric: str, row: Row | None) -> dict[str, object]:
-    """Form the line of one mark.
-
-    Parameters
-    ----------
-    system, adversary, metric : str
-    row : mapping or None
-        None where nothing was tested.
-
-    Returns
-    -------
-    dict
-        By ``COLUMNS``.
-    """
+    """Form the line of one mark."""
     shared = {"system": system, "adversary": adversary, "metric": metric}
     if row is None:
         numbers = dict.fromkeys(("value", "low", "high", "guess", "ceiling"), np.nan)

@@ -16,24 +16,7 @@ NAME = "report"
 
 
 def write_page(page: Page, directory: Path) -> list[Path]:
-    """Write a page and its charts.
-
-    Parameters
-    ----------
-    page : Page
-    directory : Path
-        Gets ``report.html``, ``report.md`` and ``report_CHART.svg``, ``.png``.
-
-    Returns
-    -------
-    list of Path
-        The page first.
-
-    Raises
-    ------
-    OutputError
-        If a file cannot be written.
-    """
+    """Write a page and its charts."""
     html, text = directory / f"{NAME}.html", directory / f"{NAME}.md"
     write_text(html, as_html(page))
     write_text(text, as_markdown(page))
@@ -45,16 +28,7 @@ def write_page(page: Page, directory: Path) -> list[Path]:
 
 
 def as_html(page: Page) -> str:
-    """Form the page; everything from outside is escaped.
-
-    Parameters
-    ----------
-    page : Page
-
-    Returns
-    -------
-    str
-    """
+    """Form the page; everything from outside is escaped."""
     environment = _environment()
     pictures = [(chart, Markup(inline_svg(chart))) for chart in page.charts]
     style, script = (Markup(environment.get_template(name).render()) for name in ("page.css", "page.js"))
@@ -63,16 +37,7 @@ def as_html(page: Page) -> str:
 
 
 def as_markdown(page: Page) -> str:
-    """Form the same in Markdown, charts as links to their files.
-
-    Parameters
-    ----------
-    page : Page
-
-    Returns
-    -------
-    str
-    """
+    """Form the same in Markdown, charts as links to their files."""
     return _environment().get_template("page.md.j2").render(page=page, name=NAME)
 
 

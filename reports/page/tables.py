@@ -52,39 +52,17 @@ UNASKED = (NOT_NEEDED, "not applicable")
 
 @dataclass(frozen=True)
 class Table:
-    """A table of a page.
-
-    Attributes
-    ----------
-    name : str
-    columns : tuple of str
-    rows : tuple of tuple of str
-        A cell for each column.
-    numeric : frozenset of str
-        Columns that hold numbers.
-    shared : tuple of (str, str)
-        Columns that all rows have in common, and what they say there.
-    """
+    """A table of a page."""
 
     name: str
     columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    numeric: frozenset[str] = frozenset()
-    shared: tuple[tuple[str, str], ...] = ()
+    rows: tuple[tuple[str, ...], ...]  # A cell for each column
+    numeric: frozenset[str] = frozenset()  # columns that hold numbers
+    shared: tuple[tuple[str, str], ...] = ()  # columns that all rows have in common, and what they say there
 
 
 def without_repetition(table: Table) -> Table:
-    """Say once what all rows say of their place, and leave out columns of which none says anything.
-
-    Parameters
-    ----------
-    table : Table
-
-    Returns
-    -------
-    Table
-        The same where it has less than two rows.
-    """
+    """Say once what all rows say of their place, and leave out columns of which none says anything."""
     if len(table.rows) < 2:
         return table
     columns = list(zip(table.columns, zip(*table.rows, strict=True), strict=True))
@@ -95,17 +73,7 @@ def without_repetition(table: Table) -> Table:
 
 
 def results_table(rows: Sequence[Row]) -> Table:
-    """What each attack answered, without the guesses and those that did not run (``silent_table``).
-
-    Parameters
-    ----------
-    rows : sequence of mapping
-        Of attacked systems.
-
-    Returns
-    -------
-    Table
-    """
+    """What each attack answered, without the guesses and those that did not run (``silent_table``)."""
     lines = []
     for row in rows:
         if row["metric"] not in SHOWN or is_guess(row) or row["status"] in UNASKED:
@@ -126,17 +94,7 @@ def results_table(rows: Sequence[Row]) -> Table:
 
 
 def claims_table(rows: Sequence[Row]) -> Table:
-    """Claimed epsilons beside what was shown by who knows all ratings but one.
-
-    Parameters
-    ----------
-    rows : sequence of mapping
-        Empirical bounds.
-
-    Returns
-    -------
-    Table
-    """
+    """Claimed epsilons beside what was shown by who knows all ratings but one."""
     lines = [
         (
             *_place(row), _whole(row["rounds"]),
@@ -151,17 +109,7 @@ def claims_table(rows: Sequence[Row]) -> Table:
 
 
 def silent_table(rows: Sequence[Row]) -> Table:
-    """One line for each reason why attacks settle nothing; attacks and places that share it stand together.
-
-    Parameters
-    ----------
-    rows : sequence of mapping
-        Of attacked systems.
-
-    Returns
-    -------
-    Table
-    """
+    """One line for each reason why attacks settle nothing."""
     groups: dict[tuple[str, str, str], list[str]] = {}
     for row in rows:
         settles = verdict_of(row) not in (NOT_TESTED, INCONCLUSIVE) and row["status"] != NOT_NEEDED
@@ -189,17 +137,7 @@ def _status(row: Row) -> str:
 
 
 def measured_table(rows: Sequence[Row]) -> Table:
-    """Usefulness and cost: means and standard deviations over seeds, of rows that no attack made.
-
-    Parameters
-    ----------
-    rows : sequence of mapping
-        All of a page.
-
-    Returns
-    -------
-    Table
-    """
+    """Usefulness and cost: means and standard deviations over seeds, of rows that no attack made."""
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
         if not isinstance(row["adversary"], str) and row["metric"] != BOUND:

@@ -174,7 +174,8 @@ LONGEST = "semi-als/include-unrated/likelihood"  # of which the other scenarios 
 )
 def test_a_shuffled_transcript_gives_no_advantage(transcripts, name, scenario):
     """The null: gradients dealt out anew. Where an attack answers at all it must not beat the guess,
-    and the attack that abstains on what does not fit has an interval that includes 0."""
+    and the attack that abstains on what does not fit has an interval that includes 0.
+    """
     transcript = transcripts[scenario]
     view = transcript.view("server")
     if name != "spectral":

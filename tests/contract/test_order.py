@@ -182,7 +182,8 @@ def test_the_null_of_a_permuted_recording_is_the_same(folder, recording):
 @pytest.mark.parametrize("name", ["trajectory", "spectral"])
 def test_a_permuted_recording_is_read_whole(folder, name):
     """FedMF without the clients' rate: the rounds are compared row by row. Only clients with one rating are
-    left open, for one row meets every level at some length of p_i."""
+    left open, for one row meets every level at some length of p_i.
+    """
     seen = [without(view, "client_learning_rate") for view in views(folder, "fedmf", "server")]
     options: dict = {}
     if name == "trajectory":  # needs the rate
@@ -215,7 +216,8 @@ def test_a_permuted_view_in_memory(folder):
 @pytest.mark.parametrize("recording", RECORDINGS)
 def test_our_recordings_need_no_sorting(folder, recording):
     """They are read where they lie. Sampled unrated items are among the rated ones, or the order of the rows
-    would tell which are which."""
+    would tell which are which.
+    """
     layout = views(folder, recording, READ_BY.get(recording, ("server",))[0])[0].layout
     assert layout.permutation is None
 

@@ -159,7 +159,8 @@ def test_answers_are_right_or_missing(seen, community, victim, attack, rule):
 @pytest.mark.parametrize(("victim", "attack"), sorted({case[:2] for case in CASES}))
 def test_the_declared_rule_is_read(seen, community, victim, attack):
     """The same attacks on what the clients did declare: nearly everybody with four ratings, which the closed
-    form without a rule needs, and nobody wrongly."""
+    form without a rule needs, and nobody wrongly.
+    """
     found = answers(seen(victim), attack)
     mine, _ = errors(found, community)
     enough = np.diff(community.indptr) >= 4

@@ -42,26 +42,29 @@ def needed(function: Function) -> list[str]:
     return sections
 
 
-def lacking(source: str) -> list[str]:
-    """``function: Section`` of all that the public functions of a module lack."""
+def lacking(source: str, offered: tuple[str, ...] | None = None) -> list[str]:
+    """``function: Section`` of all that the offered functions of a module lack; without names the public ones."""
     return [
         f"{node.name}: {section}"
         for node in ast.parse(source).body
-        if isinstance(node, Function) and not node.name.startswith("_")
+        if isinstance(node, Function)
+        if (not node.name.startswith("_") if offered is None else node.name in offered)
         for section in needed(node)
         if f"{section}\n{'-' * len(section)}\n" not in (ast.get_docstring(node) or "")
     ]
 
 
-def face() -> list[Path]:
-    """The face, and the modules whose names it offers."""
+def face() -> dict[Path, tuple[str, ...] | None]:
+    """The face, and the modules whose names it offers, with those."""
     tree = ast.parse(FACE.read_text())
     (offered,) = (
         ast.literal_eval(node.value)
         for node in tree.body
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_LOCATIONS"
     )
-    return [FACE, *(ROOT / f"{module.replace('.', '/')}.py" for module in offered)]
+    return {FACE: None} | {
+        ROOT / f"{module.replace('.', '/')}.py": names for module, names in offered.items()
+    }
 
 
 def test_what_a_function_lacks_is_seen():
@@ -114,4 +117,6 @@ async def waits(*, a): ...
 
 def test_public_functions_name_parameters_results_and_errors():
     assert len(face()) > 10
-    assert not {path.name: said for path in face() if (said := lacking(path.read_text()))}
+    assert not {
+        path.name: said for path, names in face().items() if (said := lacking(path.read_text(), names))
+    }

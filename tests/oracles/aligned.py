@@ -11,23 +11,7 @@ from attacks.base import Scope
 def item_answers(
     found: fl.Reconstruction, ratings: np.ndarray, levels: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Clients, items and ratings that are answered, in stars.
-
-    Parameters
-    ----------
-    found : Reconstruction
-        Of differences of ratings, or of their sizes, too: by what all of a client's are shifted, and whether
-        they are upside down, is then taken as it is for most of its ratings.
-    ratings : (users, items)
-        The true ones, 0 where unrated.
-    levels : (n_levels,)
-        Ratings that exist, ascending, in stars.
-
-    Returns
-    -------
-    user, item : (n_answers,) int
-    value : (n_answers,)
-    """
+    """Clients, items and ratings that are answered, in stars."""
     parts = list(found.columns())
     if not parts:
         return np.zeros(0, int), np.zeros(0, int), np.zeros(0)

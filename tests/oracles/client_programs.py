@@ -16,31 +16,16 @@ LEVELS = np.arange(1.0, 6.0)
 
 @dataclass(frozen=True)
 class Program:
-    """One of ``RULES``, its size and constants.
-
-    Attributes
-    ----------
-    rule : str
-    factors, n_users, n_items : int
-    rate, ridge : float
-        Of the clients' step; ``ridge`` is lambda of semi-als, too.
-    scale : float
-        What rows are multiplied by.
-    pull : float
-        Multiple of its factor in every row, in units of ``scale``.
-    dtype : type
-    seed : int
-    rounds : int
-    """
+    """One of ``RULES``, its size and constants."""
 
     rule: str
     factors: int = 5
     n_users: int = 20
     n_items: int = 60
-    rate: float = 0.01
-    ridge: float = 0.1
-    scale: float = -2.0
-    pull: float = 0.0
+    rate: float = 0.01  # of the clients' step; ``ridge`` is lambda of semi-als, too
+    ridge: float = 0.1  # of the clients' step; ``ridge`` is lambda of semi-als, too
+    scale: float = -2.0  # what rows are multiplied by
+    pull: float = 0.0  # multiple of its factor in every row, in units of ``scale``
     dtype: type = np.float64
     seed: int = 0
     rounds: int = 2

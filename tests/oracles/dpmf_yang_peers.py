@@ -19,7 +19,8 @@ STARS = np.arange(0.5, 4.01, 0.5)
 
 class Sent(NamedTuple):
     """What one client sent in a round, in the order sent: explicit rows, and implicit ones with whether they
-    are about positives."""
+    are about positives.
+    """
 
     explicit: np.ndarray
     explicit_rows: np.ndarray
@@ -29,44 +30,17 @@ class Sent(NamedTuple):
 
 
 class Traffic(NamedTuple):
-    """What was sent and held.
+    """What was sent and held."""
 
-    Attributes
-    ----------
-    sent : list of list of Sent
-        Of each round and client.
-    held_v, held_z : list of (users, items, K)
-        Everybody's V and Z before each round.
-    trusted : list of (d,) int
-        Receivers of each client.
-    """
-
-    sent: list[list[Sent]]
-    held_v: list[np.ndarray]
-    held_z: list[np.ndarray]
-    trusted: list[np.ndarray]
+    sent: list[list[Sent]]  # of each round and client
+    held_v: list[np.ndarray]  # everybody's V and Z before each round
+    held_z: list[np.ndarray]  # everybody's V and Z before each round
+    trusted: list[np.ndarray]  # receivers of each client
 
 
 @dataclass(frozen=True)
 class DpmfYang:
-    """Ratings, and what the paper leaves open.
-
-    Attributes
-    ----------
-    order : {"per-sample", "batch"}
-    mapping : {"by-the-largest", "min-max"}
-        Of stars to 0..1.
-    spread : float
-        Standard deviation of the start of public parts, which all share.
-    own_spread : float
-        The same of personal parts, which are everybody's own.
-    implicit, negative : float
-        lambda and W of the paper.
-    ridge, rate : float
-        lambda_U = lambda_V = lambda_Z = lambda_Q, for each sample; theta.
-    redrawn : bool
-        Whether negatives are drawn anew in each round.
-    """
+    """Ratings, and what the paper leaves open."""
 
     n_users: int = 12
     n_items: int = 80
@@ -75,14 +49,14 @@ class DpmfYang:
     density: float = 0.25
     trusted: int = 3
     order: str = "per-sample"
-    mapping: str = "by-the-largest"
-    spread: float = 0.5
-    own_spread: float = 0.0
-    implicit: float = 0.02
-    negative: float = 0.5
-    ridge: float = 0.01
-    rate: float = 0.1
-    redrawn: bool = True
+    mapping: str = "by-the-largest"  # of stars to 0..1
+    spread: float = 0.5  # standard deviation of the start of public parts, which all share
+    own_spread: float = 0.0  # the same of personal parts, which are everybody's own
+    implicit: float = 0.02  # lambda and W of the paper
+    negative: float = 0.5  # lambda and W of the paper
+    ridge: float = 0.01  # lambda_U = lambda_V = lambda_Z = lambda_Q, for each sample; theta
+    rate: float = 0.1  # lambda_U = lambda_V = lambda_Z = lambda_Q, for each sample; theta
+    redrawn: bool = True  # whether negatives are drawn anew in each round
     seed: int = 0
 
     @property
@@ -134,16 +108,7 @@ class DpmfYang:
         return Traffic(out, held_v, held_z, trusted)
 
     def record(self, path: Path, watched: tuple[int, ...] = (), **declared: Any) -> Traffic:
-        """Write the training as a transcript.
-
-        Parameters
-        ----------
-        path : Path
-        watched : tuple of int
-            Clients whose copies are written; everybody knows the start of user 0.
-        declared
-            Of ``Recorder``.
-        """
+        """Write the training as a transcript."""
         traffic = self.run()
         rule = {"rule": "dpmf-yang", "link": "sigmoid"}
         with Recorder(path, rating_levels=STARS, n_items=self.n_items, rule=rule, **declared) as recorder:

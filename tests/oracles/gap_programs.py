@@ -93,19 +93,12 @@ def three_steps(u: Rows, r: Rows, v: Rows) -> Rows:
 
 @dataclass(frozen=True)
 class GapProgram:
-    """Some clients, recorded.
+    """Some clients, recorded."""
 
-    Attributes
-    ----------
-    step, sent : callable
-        What they compute, and what of it they send.
-    share : float
-        Of the entries, that are sent; or what they are clipped to.
-    """
-
-    step: Callable[[Rows, Rows, Rows], Rows] = one_step
+    step: Callable[[Rows, Rows, Rows], Rows] = one_step  # what they compute, and what of it they send
+    # what they compute, and what of it they send
     sent: Callable[[Rows, float, np.random.Generator], Rows] = largest_of_all
-    share: float = 0.5
+    share: float = 0.5  # of the entries, that are sent; or what they are clipped to
     factors: int = 10
     n_users: int = 30
     n_items: int = 200

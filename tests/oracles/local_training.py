@@ -15,29 +15,14 @@ HALF_STARS = np.arange(1, 11) / 2
 
 @dataclass(frozen=True)
 class Client:
-    """How one client trains.
-
-    Attributes
-    ----------
-    steps : int
-    rate : float
-        Of items and factor; divided by the number of ratings with ``mean``.
-    ratio : float
-        Of the factor's rate to the items'.
-    decay, momentum : float
-        Of both.
-    moves : bool
-        Whether it steps a copy of the items.
-    mean, nesterov : bool
-    dtype : type
-    """
+    """How one client trains."""
 
     steps: int = 3
-    rate: float = 0.02
-    ratio: float = 1.0
-    decay: float = 0.0
-    momentum: float = 0.0
-    moves: bool = True
+    rate: float = 0.02  # of items and factor; divided by the number of ratings with ``mean``
+    ratio: float = 1.0  # of the factor's rate to the items'
+    decay: float = 0.0  # of both
+    momentum: float = 0.0  # of both
+    moves: bool = True  # whether it steps a copy of the items
     mean: bool = False
     nesterov: bool = False
     dtype: type = np.float64
@@ -64,30 +49,16 @@ class Client:
 
 @dataclass(frozen=True)
 class Program:
-    """Some clients, recorded.
-
-    Attributes
-    ----------
-    client : Client
-    upload : str
-        ``weights``, ``delta``, or ``gradient``: minus the change over the rate.
-    factors, n_users, n_items : int
-    density : float
-        Share of items that a client rated; every fifth has five ratings at most.
-    levels : array
-    biases : bool
-        Whether items have biases that are broadcast.
-    seed : int
-    """
+    """Some clients, recorded."""
 
     client: Client = field(default_factory=Client)
-    upload: str = "weights"
+    upload: str = "weights"  # ``weights``, ``delta``, or ``gradient``: minus the change over the rate
     factors: int = 5
     n_users: int = 15
     n_items: int = 60
-    density: float = 0.3
+    density: float = 0.3  # share of items that a client rated; every fifth has five ratings at most
     levels: tuple[float, ...] = tuple(HALF_STARS)
-    biases: bool = False
+    biases: bool = False  # whether items have biases that are broadcast
     seed: int = 0
 
     def record(self, path: Path, rule: dict[str, Any] | None = None) -> np.ndarray:

@@ -14,41 +14,23 @@ from victims.transcript.recorder import Recorder
 
 @dataclass(frozen=True)
 class Passer:
-    """How one client trains.
+    """How one client trains."""
 
-    Attributes
-    ----------
-    rate : float
-        Of its factor and its copies.
-    passes, batch : int
-        ``batch`` 0: all ratings in one step.
-    loss : str
-        ``squared``, ``sigmoid`` (squared error of a sigmoid), ``cross-entropy``, or ``clipped`` (squared
-        error of a prediction that is clipped to the range of ratings).
-    mean : bool
-    decay, item_decay : float
-        Times the rate, of its factor (and bias) at each step and of the copies of a minibatch.
-    own_bias : bool
-        Whether a bias of its own, from 0.3 on, moves as its factor does.
-    moves : bool
-        Whether its copies move; else errors are about the items as broadcast.
-    error_clip : float
-        Bound of the absolute errors; 0 for none.
-    momentum : float
-        Of its factor in every step; with ``coasts`` of all copies, too, also in steps of others.
-    coasts, nesterov : bool
-    """
-
-    rate: float = 0.01
-    passes: int = 3
-    batch: int = 1
+    rate: float = 0.01  # of its factor and its copies
+    passes: int = 3  # ``batch`` 0: all ratings in one step
+    batch: int = 1  # ``batch`` 0: all ratings in one step
+    # ``squared``, ``sigmoid`` (squared error of a sigmoid), ``cross-entropy``, or ``clipped`` (squared error
+    # of a prediction that is clipped to the range of ratings)
     loss: str = "squared"
     mean: bool = False
+    # times the rate, of its factor (and bias) at each step and of the copies of a minibatch
     decay: float = 0.0
+    # times the rate, of its factor (and bias) at each step and of the copies of a minibatch
     item_decay: float = 0.0
-    own_bias: bool = False
-    moves: bool = True
-    error_clip: float = 0.0
+    own_bias: bool = False  # whether a bias of its own, from 0.3 on, moves as its factor does
+    moves: bool = True  # whether its copies move; else errors are about the items as broadcast
+    error_clip: float = 0.0  # bound of the absolute errors; 0 for none
+    # of its factor in every step; with ``coasts`` of all copies, too, also in steps of others
     momentum: float = 0.0
     coasts: bool = True
     nesterov: bool = False
@@ -94,16 +76,7 @@ class Passer:
 
 @dataclass(frozen=True)
 class Passes:
-    """Some clients, recorded.
-
-    Attributes
-    ----------
-    client : Passer
-    spread : float
-        Of the factors.
-    shuffled : bool
-        Whether clients go through their ratings in an order of their own, which is seen.
-    """
+    """Some clients, recorded."""
 
     client: Passer = field(default_factory=Passer)
     factors: int = 4
@@ -111,8 +84,8 @@ class Passes:
     n_items: int = 40
     n_rated: tuple[int, int] = (10, 16)
     levels: tuple[float, ...] = (1.0, 2.0, 3.0, 4.0, 5.0)
-    spread: float = 0.4
-    shuffled: bool = False
+    spread: float = 0.4  # of the factors
+    shuffled: bool = False  # whether clients go through their ratings in an order of their own, which is seen
     scale: float = 1.0
     dtype: type = np.float64
     seed: int = 0

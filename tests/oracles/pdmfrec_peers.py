@@ -19,21 +19,12 @@ LEVELS = np.arange(1.0, 6.0)
 
 
 class Traffic(NamedTuple):
-    """What was sent and held, round by round.
+    """What was sent and held, round by round."""
 
-    Attributes
-    ----------
-    rows : list of list of (items, gradients)
-        Of each round and client, in the order sent, before any weight.
-    held : list of (users, items, K)
-        Everybody's copy of V before each round.
-    weight : (users, users)
-        W of each pair; 0 where they are no neighbours.
-    """
-
+    # of each round and client, in the order sent, before any weight
     rows: list[list[tuple[np.ndarray, np.ndarray]]]
-    held: list[np.ndarray]
-    weight: np.ndarray
+    held: list[np.ndarray]  # everybody's copy of V before each round
+    weight: np.ndarray  # W of each pair; 0 where they are no neighbours
 
     def received(self, receiver: int, round_: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Senders, items and rows that somebody receives, in no telling order."""
@@ -49,40 +40,21 @@ class Traffic(NamedTuple):
 
 @dataclass(frozen=True)
 class Pdmfrec:
-    """Ratings, and what the paper leaves open.
-
-    Attributes
-    ----------
-    n_users, n_items, factors, rounds : int
-    density : float
-        Share of the items that a client rates.
-    rate, ridge : float
-        gamma and alpha of the paper.
-    order : {"per-rating", "batch"}
-    weights : {"cosine", "one", "everybody"}
-        As printed; -sim; -sim,all.
-    threshold : int
-        Least co-rated items of neighbours.
-    twice : bool
-        Whether the receiver multiplies by W again.
-    shared : bool
-        Whether all copies of V start equal.
-    noise : float
-        Standard deviation of normal noise in every number of a row, drawn once for all receivers.
-    """
+    """Ratings, and what the paper leaves open."""
 
     n_users: int = 24
     n_items: int = 90
     factors: int = 8
     rounds: int = 2
-    density: float = 0.2
-    rate: float = 0.02
-    ridge: float = 0.03
+    density: float = 0.2  # share of the items that a client rates
+    rate: float = 0.02  # gamma and alpha of the paper
+    ridge: float = 0.03  # gamma and alpha of the paper
     order: str = "per-rating"
-    weights: str = "cosine"
-    threshold: int = 1
-    twice: bool = False
-    shared: bool = True
+    weights: str = "cosine"  # as printed; -sim; -sim,all
+    threshold: int = 1  # least co-rated items of neighbours
+    twice: bool = False  # whether the receiver multiplies by W again
+    shared: bool = True  # whether all copies of V start equal
+    # standard deviation of normal noise in every number of a row, drawn once for all receivers
     noise: float = 0.0
     seed: int = 0
 
@@ -154,18 +126,7 @@ class Pdmfrec:
     def record(
         self, path: Path, watched: tuple[int, ...] = (), anonymous: bool = True, **declared: Any
     ) -> Traffic:
-        """Write the training as a transcript; returns what it holds.
-
-        Parameters
-        ----------
-        path : Path
-        watched : tuple of int
-            Clients whose copies of V are written; everybody knows a shared start.
-        anonymous : bool
-            Whether receivers do not see who sends.
-        declared
-            Of ``Recorder``.
-        """
+        """Write the training as a transcript; returns what it holds."""
         ratings, traffic = self.ratings, self.run()
         with Recorder(path, rating_levels=LEVELS, n_items=self.n_items, **declared) as recorder:
             for user in range(self.n_users):  # numbered as here

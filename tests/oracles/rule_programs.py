@@ -73,14 +73,7 @@ IN_PAIRS = {"bpr": (3, True), "bpr-pairs": (1, False)}  # steps, and whether eac
 
 
 def passer(rule: str, rate: float) -> Passer:
-    """The client of a rule that goes through its ratings.
-
-    Parameters
-    ----------
-    rule : str
-        Of ``TRUTH``.
-    rate : float
-    """
+    """The client of a rule that goes through its ratings."""
     loss = next((name for name in ("cross-entropy", "sigmoid") if name in rule), "squared")
     return Passer(
         rate=rate,
@@ -98,31 +91,17 @@ def passer(rule: str, rate: float) -> Passer:
 
 @dataclass(frozen=True)
 class Recording:
-    """A rule, its size and constants, and how it was written down.
+    """A rule, its size and constants, and how it was written down."""
 
-    Attributes
-    ----------
-    rule : str
-        Of ``TRUTH``.
-    levels : tuple of float
-        Of pairs: 1 alone, a mark.
-    dropped : float
-        Share of the uploads that are lost.
-    permuted : bool
-        Whether clients and items have other numbers, and send in another order.
-    scale : float
-        What all rows are multiplied by.
-    """
-
-    rule: str
+    rule: str  # of ``TRUTH``
     factors: int = 4
     n_users: int = 24
     n_items: int = 60
     rate: float = 0.01
-    levels: tuple[float, ...] = (1.0, 2.0, 3.0, 4.0, 5.0)
-    dropped: float = 0.0
-    permuted: bool = False
-    scale: float = 1.0
+    levels: tuple[float, ...] = (1.0, 2.0, 3.0, 4.0, 5.0)  # of pairs: 1 alone, a mark
+    dropped: float = 0.0  # share of the uploads that are lost
+    permuted: bool = False  # whether clients and items have other numbers, and send in another order
+    scale: float = 1.0  # what all rows are multiplied by
     dtype: type = np.float64
     seed: int = 0
 

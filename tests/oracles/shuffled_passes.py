@@ -14,22 +14,12 @@ LEVELS = np.arange(1.0, 6.0)
 
 @dataclass(frozen=True)
 class ShuffledPasses:
-    """How clients train.
+    """How clients train."""
 
-    Attributes
-    ----------
-    rate : float
-        Of factor and copies.
-    passes, batch : int
-        Of the ratings; ratings of a minibatch.
-    mean : bool
-        Whether a minibatch is averaged.
-    """
-
-    rate: float = 0.01
-    passes: int = 2
-    batch: int = 1
-    mean: bool = False
+    rate: float = 0.01  # of factor and copies
+    passes: int = 2  # of the ratings; ratings of a minibatch
+    batch: int = 1  # of the ratings; ratings of a minibatch
+    mean: bool = False  # whether a minibatch is averaged
 
     def rows(self, p: np.ndarray, v: np.ndarray, ratings: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """How far the copies of the items moved; ``ratings`` less biases, if there are."""

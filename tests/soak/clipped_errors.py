@@ -37,15 +37,7 @@ ROUNDINGS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 
 def round_rows(path: Path, rounding: str) -> None:
-    """Round what clients of a recording sent.
-
-    Parameters
-    ----------
-    path : Path
-        A transcript of plain rows.
-    rounding : str
-        Of ``ROUNDINGS``.
-    """
+    """Round what clients of a recording sent."""
     file = path / "messages.arrow"
     table = feather.read_table(file, memory_map=False)
     place = table.schema.get_field_index("gradient")

@@ -29,14 +29,7 @@ def auc(strength: np.ndarray, rated: np.ndarray) -> np.ndarray:
 
 
 def simulated(rng: np.random.Generator, null: str, n_users: int, n_dealings: int) -> tuple[np.ndarray, ...]:
-    """How well lists are told: by real rows and dealt ones, by dealt answers, by others' and by popularity.
-
-    Returns
-    -------
-    rows : (1 + n_dealings, n_users)
-    answers : (n_dealings, n_users)
-    floor : (n_users,)
-    """
+    """How well lists are told: by real rows and dealt ones, by dealt answers."""
     q, popular = rng.normal(size=(N_ITEMS, 2)), rng.normal(size=N_ITEMS)
 
     def lists() -> np.ndarray:

@@ -78,7 +78,8 @@ class Told(NamedTuple):
 
 def wrongly(manifest: dict[str, Any], key: str, value: Any) -> dict[str, Any] | None:
     """The manifest with one key changed, or all constants or keys of the rule left out; None where that
-    changes nothing."""
+    changes nothing.
+    """
     rule, constants = dict(manifest["rule"]), dict(manifest["constants"])
     if value is None:
         return manifest | {key: {}}

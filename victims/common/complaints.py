@@ -14,19 +14,10 @@ LENGTH = re.compile(r"\w+ should have at (least|most) (\d+) items? after validat
 
 
 class Complaint(NamedTuple):
-    """The first thing that is wrong.
+    """The first thing that is wrong."""
 
-    Attributes
-    ----------
-    where : str
-        The key, with dots for keys inside; empty where the whole is meant.
-    rule : str
-        What it must be, or a whole sentence.
-    got : Any
-    """
-
-    where: str
-    rule: str
+    where: str  # the key, with dots for keys inside; empty where the whole is meant
+    rule: str  # what it must be, or a whole sentence
     got: Any
 
     def __str__(self) -> str:
@@ -37,14 +28,6 @@ class Complaint(NamedTuple):
 
 def first_complaint(error: ValidationError) -> Complaint:
     """Say what is wrong first; alternatives of one key are told together.
-
-    Parameters
-    ----------
-    error : ValidationError
-
-    Returns
-    -------
-    Complaint
 
     Examples
     --------

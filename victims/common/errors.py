@@ -14,16 +14,6 @@ def printable(text: object) -> str:
     Line breaks, escape sequences, characters that turn the direction of writing and lone surrogates become
     what Python would write for them; each run of blanks becomes one.
 
-    Parameters
-    ----------
-    text : object
-        ``str`` of it is written.
-
-    Returns
-    -------
-    str
-        Without line breaks, and without blanks at its ends.
-
     Examples
     --------
     >>> printable("a\\x1b[31mb" + chr(10) + "c")
@@ -34,17 +24,7 @@ def printable(text: object) -> str:
 
 
 def words_of(error: BaseException) -> str:
-    """Write what an exception of anybody's says, which may itself fail to say it.
-
-    Parameters
-    ----------
-    error : BaseException
-
-    Returns
-    -------
-    str
-        Empty where its text cannot be made.
-    """
+    """Write what an exception of anybody's says, which may itself fail to say it."""
     try:
         return str(error)
     except Exception:
@@ -53,16 +33,6 @@ def words_of(error: BaseException) -> str:
 
 def one_line(text: object, longest: int = LONGEST) -> str:
     """Write text as ``printable`` does, in at most ``longest`` characters, with both ends kept.
-
-    Parameters
-    ----------
-    text : object
-    longest : int
-        Characters, at least ``ENDING`` + 3.
-
-    Returns
-    -------
-    str
 
     Examples
     --------

@@ -52,38 +52,14 @@ SETTLED = 0.05  # seconds after which a thread that saw no end coming has made i
 
 
 def reason_of(error: OSError) -> str:
-    """Tell in lower case what the operating system says, without number and path.
-
-    Parameters
-    ----------
-    error : OSError
-
-    Returns
-    -------
-    str
-    """
+    """Tell in lower case what the operating system says, without number and path."""
     said = os.strerror(error.errno) if error.errno else str(error)
     return (said or type(error).__name__).lower()
 
 
 @contextmanager
 def output(path: Path) -> Iterator[None]:
-    """Turn what the operating system refuses inside the context into an ``OutputError`` about ``path``.
-
-    Parameters
-    ----------
-    path : Path
-        What is written inside, for the message.
-
-    Yields
-    ------
-    None
-
-    Raises
-    ------
-    OutputError
-        For an ``OSError`` inside, with its reason and a remedy.
-    """
+    """Turn what the operating system refuses inside the context into an ``OutputError`` about ``path``."""
     try:
         yield
     except OSError as error:
@@ -96,18 +72,7 @@ def output(path: Path) -> Iterator[None]:
 
 @contextmanager
 def unfinished(path: Path) -> Iterator[Path]:
-    """Hold a file or folder that does not outlive the context, nor a process that is stopped inside it.
-
-    Parameters
-    ----------
-    path : Path
-        Need not exist yet.
-
-    Yields
-    ------
-    Path
-        The same.
-    """
+    """Hold a file or folder that does not outlive the context, nor a process that is stopped inside it."""
     _halt_at_the_end()
     _UNFINISHED.add(path)
     try:
@@ -137,12 +102,7 @@ def _halt_at_the_end() -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a file or a folder with all that is in it, if it is there.
-
-    Parameters
-    ----------
-    path : Path
-    """
+    """Remove a file or a folder with all that is in it, if it is there."""
     try:
         path.unlink(missing_ok=True)
     except OSError:  # a folder
@@ -151,17 +111,7 @@ def remove(path: Path) -> None:
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """Make a folder for what is needed for a while, and remove it after the context.
-
-    Yields
-    ------
-    Path
-
-    Raises
-    ------
-    OutputError
-        If the operating system refuses.
-    """
+    """Make a folder for what is needed for a while, and remove it after the context."""
     with output(Path(tempfile.gettempdir())):
         path = Path(tempfile.mkdtemp(prefix="factorleak-"))
     with unfinished(path):
@@ -169,46 +119,19 @@ def scratch_folder() -> Iterator[Path]:
 
 
 def partial_name(path: Path) -> Path:
-    """Make up a hidden name beside ``path`` that nobody else uses.
-
-    Parameters
-    ----------
-    path : Path
-
-    Returns
-    -------
-    Path
-        In the same folder; it tells machine and process, see ``writer_of``.
-    """
+    """Make up a hidden name beside ``path`` that nobody else uses."""
     name = path.name.encode(errors="ignore")[:NAME_BYTES].decode(errors="ignore")
     return path.with_name(f".{name}.{_HOST}-{os.getpid()}-{next(_NUMBERS)}.partial")
 
 
 def writer_of(partial: Path) -> int | None:
-    """Find the process of this machine that made up the name of a partial file.
-
-    Parameters
-    ----------
-    partial : Path
-        As ``partial_name`` gives it.
-
-    Returns
-    -------
-    int or None
-        Number of the process; None where none of this machine made the name up.
-    """
+    """Find the process of this machine that made up the name of a partial file."""
     words = partial.name.removesuffix(".partial").rpartition(".")[2].split("-")
     return int(words[1]) if len(words) == 3 and words[0] == _HOST and words[1].isdecimal() else None
 
 
 def make_private(path: Path) -> None:
-    """Make an empty file that its owner alone may read, before anything is in it; what was there goes.
-
-    Parameters
-    ----------
-    path : Path
-        In a folder that exists.
-    """
+    """Make an empty file that its owner alone may read, before anything is in it; what was there goes."""
     path.unlink(missing_ok=True)
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, PRIVATE))
 
@@ -219,22 +142,6 @@ def replacing(path: Path, mode: int = PUBLIC) -> Iterator[Path]:
 
     Each writer has a name of its own, so that two may write the same file: the last one stays.
     Folders above are made.
-
-    Parameters
-    ----------
-    path : Path
-    mode : int
-        ``PRIVATE`` or ``PUBLIC``.
-
-    Yields
-    ------
-    Path
-
-    Raises
-    ------
-    OutputError
-        If the operating system refuses, or ``path`` is a device, a pipe or a socket, in whose place a file
-        would come.
     """
     partial = partial_name(path)
     with output(path):
@@ -252,38 +159,13 @@ def replacing(path: Path, mode: int = PUBLIC) -> Iterator[Path]:
 
 
 def write_text(path: Path, text: str, mode: int = PUBLIC) -> None:
-    """Write a file of text, whole or not at all.
-
-    Parameters
-    ----------
-    path : Path
-        Folders above are made.
-    text : str
-        Written as UTF-8.
-    mode : int
-        ``PRIVATE`` or ``PUBLIC``.
-
-    Raises
-    ------
-    OutputError
-        If the operating system refuses.
-    """
+    """Write a file of text, whole or not at all."""
     with replacing(path, mode) as partial:
         partial.write_text(text, encoding="utf-8")
 
 
 def refuse_unwritable(directory: Path) -> None:
-    """Find out before the work whether a directory for results can be made and written to; nothing is left.
-
-    Parameters
-    ----------
-    directory : Path
-
-    Raises
-    ------
-    OutputError
-        If it is a file, or cannot be made or written to.
-    """
+    """Find out before the work whether a directory for results can be made and written to."""
     with output(directory):
         made = [path for path in (directory, *directory.parents) if not path.exists()]
         try:

@@ -11,21 +11,7 @@ from victims.common.files import reason_of
 
 
 def existing_file(path: Path) -> Path:
-    """Check that a regular file stands at a path that may be read, and give the path back.
-
-    Parameters
-    ----------
-    path : Path
-
-    Returns
-    -------
-    Path
-
-    Raises
-    ------
-    InputError
-        If nothing is there, or a directory, a pipe or a device: reading one may never end.
-    """
+    """Check that a regular file stands at a path that may be read, and give the path back."""
     try:
         kind = path.stat().st_mode
     except (OSError, ValueError) as error:
@@ -40,23 +26,7 @@ def existing_file(path: Path) -> Path:
 
 
 def small_file(path: Path, most: int) -> bytes:
-    """Read the content of a file that must be small.
-
-    Parameters
-    ----------
-    path : Path
-    most : int
-        Bytes.
-
-    Returns
-    -------
-    bytes
-
-    Raises
-    ------
-    InputError
-        If it cannot be read or has more than ``most`` bytes.
-    """
+    """Read the content of a file that must be small."""
     existing_file(path)
     try:
         with path.open("rb") as file:

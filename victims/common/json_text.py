@@ -9,20 +9,6 @@ from typing import Any
 def json_of(text: str | bytes) -> Any:
     """Read JSON whose objects give each key once.
 
-    Parameters
-    ----------
-    text : str or bytes
-
-    Returns
-    -------
-    object
-        As ``json.loads`` gives it: dict, list, str, int, float, bool or None.
-
-    Raises
-    ------
-    ValueError
-        If it is not JSON, or a key is given twice.
-
     Examples
     --------
     >>> json_of('{"a": [1]}')

@@ -37,15 +37,6 @@ PLAUSIBLE = f"0 or of a magnitude in {SMALLEST:g}..{LARGEST:g}"
 def is_plausible(number: int | float) -> bool:
     """Tell whether a public constant may be used: 0, or of a magnitude whose squares can be divided.
 
-    Parameters
-    ----------
-    number : int or float
-
-    Returns
-    -------
-    bool
-        False for NaN and infinity, too.
-
     Examples
     --------
     >>> is_plausible(1e-8), is_plausible(0), is_plausible(1e300), is_plausible(float("nan"))
@@ -56,16 +47,6 @@ def is_plausible(number: int | float) -> bool:
 
 def are_plausible(*tables: Any) -> bool:
     """Tell whether all factors of a training are numbers that a recording may hold.
-
-    Parameters
-    ----------
-    *tables : array_like
-        Factors, any shape.
-
-    Returns
-    -------
-    bool
-        False where one is not finite, or beyond ``LARGEST``.
 
     Examples
     --------
@@ -80,20 +61,7 @@ class Implausible(InputError):
 
 
 def diverged(name: str, round_: int, rates: str) -> InputError:
-    """Make the error of a training whose factors are not plausible.
-
-    Parameters
-    ----------
-    name : str
-        Of the protocol.
-    round_ : int
-    rates : str
-        What to lower, with its value.
-
-    Returns
-    -------
-    InputError
-    """
+    """Make the error of a training whose factors are not plausible."""
     return InputError(
         f"{name} diverged in round {round_}: factors and rows must stay finite, and at most {LARGEST:g} in "
         f"size; record earlier rounds, or lower {rates} or the noise that a defense adds"
@@ -104,17 +72,6 @@ def scanned(values: Float[np.ndarray, "rows width"]) -> tuple[int | None, bool]:
     """Find the first row with a number that is not finite or beyond ``LARGEST``, and whether some are tiny.
 
     One pass over the memory, in blocks that stay near the processor.
-
-    Parameters
-    ----------
-    values : (n_rows, width)
-
-    Returns
-    -------
-    row : int or None
-        Of the first such number; None where there is none.
-    tiny : bool
-        Whether a number that is not 0 is below ``SMALLEST``; nobody looks from the block of ``row`` on.
 
     Examples
     --------
@@ -137,34 +94,12 @@ def scanned(values: Float[np.ndarray, "rows width"]) -> tuple[int | None, bool]:
 
 
 def without_tiny(values: Float[np.ndarray, "rows width"]) -> Float[np.ndarray, "rows width"]:
-    """Copy numbers, those of a magnitude below ``SMALLEST`` as 0.
-
-    Parameters
-    ----------
-    values : (n_rows, width)
-
-    Returns
-    -------
-    (n_rows, width)
-        Of the same type.
-    """
+    """Copy numbers, those of a magnitude below ``SMALLEST`` as 0."""
     return np.where(np.abs(values) < SMALLEST, values.dtype.type(0), values)
 
 
 def depth_of(content: Any, most: int = DEEPEST) -> int:
     """Count how deep lists and mappings are nested; counting ends one above ``most``.
-
-    Parameters
-    ----------
-    content : object
-        As read from JSON.
-    most : int
-        Levels, >= 0.
-
-    Returns
-    -------
-    int
-        0 for a single value, at most ``most`` + 1. What is empty counts as no level.
 
     Examples
     --------
@@ -190,16 +125,6 @@ def first_implausible(content: Any) -> float | int | None:
     """Find a finite number in nested lists and mappings that breaks ``is_plausible``.
 
     NaN and infinity say "unknown" and "without bound" there.
-
-    Parameters
-    ----------
-    content : object
-        As read from JSON.
-
-    Returns
-    -------
-    float, int or None
-        The number nearest to the surface; None where there is none.
     """
     level = [content]
     while level:
@@ -217,22 +142,7 @@ def _may_stand(number: int | float) -> bool:
 
 
 def refuse_absurd_sizes(where: object, sizes: dict[str, int], seen: dict[str, tuple[int, str]]) -> None:
-    """Refuse declared sizes that are not plausible beside what a file holds.
-
-    Parameters
-    ----------
-    where : object
-        The file that declares them, for the message.
-    sizes : mapping
-        ``n_items``, ``n_users``, ``n_attributes``.
-    seen : mapping
-        For each of them how many rows tell of it, and what these are.
-
-    Raises
-    ------
-    InputError
-        Naming the size, the limit and the value.
-    """
+    """Refuse declared sizes that are not plausible beside what a file holds."""
     for name, value in sizes.items():
         rows, what = seen[name]
         limit = UNSEEN[name] + EACH * rows
@@ -244,22 +154,7 @@ def refuse_absurd_sizes(where: object, sizes: dict[str, int], seen: dict[str, tu
 
 
 def refuse_absurd_table(where: object, n_users: int, n_attributes: int, rows: int) -> None:
-    """Refuse a table of clients x attributes that is not plausible beside the rows that fill it.
-
-    Parameters
-    ----------
-    where : object
-        The file that declares the sizes, for the message.
-    n_users, n_attributes : int
-        As declared, >= 0.
-    rows : int
-        That the file holds.
-
-    Raises
-    ------
-    InputError
-        Naming both sizes and the limit.
-    """
+    """Refuse a table of clients x attributes that is not plausible beside the rows that fill it."""
     limit = UNSEEN_CELLS + CELLS_EACH * rows
     if n_users * n_attributes > limit:
         raise InputError(
@@ -272,11 +167,6 @@ def peak_memory() -> int:
     """Measure the most memory that this process held.
 
     On Linux without that of the process that started it, which ``getrusage`` hands on.
-
-    Returns
-    -------
-    int
-        Bytes.
     """
     status = Path("/proc/self/status")
     if status.exists():

@@ -132,26 +132,7 @@ def generator(seed: SupportsIndex, purpose: Purpose, *numbers: SupportsIndex) ->
 
 
 def jax_key(seed: SupportsIndex, purpose: Purpose, *numbers: SupportsIndex) -> Any:
-    """Make the JAX key of a stream.
-
-    Parameters
-    ----------
-    seed : int
-        In 0..2^63 - 1.
-    purpose : Purpose
-    numbers : int
-        What tells draws of one purpose apart: a round, a client, a batch; each >= 0, of 64 bits.
-
-    Returns
-    -------
-    key
-        A typed JAX key of threefry.
-
-    Raises
-    ------
-    InputError
-        If a number is out of range.
-    """
+    """Make the JAX key of a stream."""
     import jax  # here: what draws with NumPy alone needs no JAX
 
     words = _sequence(seed, purpose, numbers).generate_state(2, np.uint32)
@@ -159,21 +140,7 @@ def jax_key(seed: SupportsIndex, purpose: Purpose, *numbers: SupportsIndex) -> A
 
 
 def checked(seed: object) -> int:
-    """Turn a seed into a Python integer.
-
-    Parameters
-    ----------
-    seed : object
-
-    Returns
-    -------
-    int
-
-    Raises
-    ------
-    InputError
-        If it is not a whole number in 0..2^63 - 1.
-    """
+    """Turn a seed into a Python integer."""
     return _whole("seed", seed, LARGEST_SEED)
 
 

@@ -26,157 +26,62 @@ def _shown(value: object) -> str:
 
 
 class Rule(NamedTuple):
-    """What a value must be.
+    """What a value must be."""
 
-    Attributes
-    ----------
-    text : str
-        Completes "must be".
-    holds : callable
-        Whether a value obeys. One of another type may raise TypeError or ValueError and breaks the rule.
-    shown : callable
-        Of a value that breaks the rule, what a message says it got.
-    """
-
-    text: str
+    text: str  # completes "must be"
+    # whether a value obeys. One of another type may raise TypeError or ValueError and breaks the rule
     holds: Callable[[Any], bool]
-    shown: Callable[[Any], str] = _shown
+    shown: Callable[[Any], str] = _shown  # of a value that breaks the rule, what a message says it got
 
 
 def at_least(low: int | float) -> Rule:
-    """State that a value is a finite number, ``low`` or larger.
-
-    Parameters
-    ----------
-    low : int or float
-
-    Returns
-    -------
-    Rule
-    """
+    """State that a value is a finite number, ``low`` or larger."""
     return Rule(f">= {low:g}", lambda value: low <= value < math.inf)
 
 
 def above(low: int | float) -> Rule:
-    """State that a value is a finite number, larger than ``low``.
-
-    Parameters
-    ----------
-    low : int or float
-
-    Returns
-    -------
-    Rule
-    """
+    """State that a value is a finite number, larger than ``low``."""
     return Rule(f"> {low:g}", lambda value: low < value < math.inf)
 
 
 def finite() -> Rule:
-    """State that a value is a finite number.
-
-    Returns
-    -------
-    Rule
-    """
+    """State that a value is a finite number."""
     return Rule("a finite number", lambda value: -math.inf < value < math.inf)
 
 
 def between(low: int | float, high: int | float) -> Rule:
-    """State that a value is a number in the closed interval.
-
-    Parameters
-    ----------
-    low, high : int or float
-        Both are allowed.
-
-    Returns
-    -------
-    Rule
-    """
+    """State that a value is a number in the closed interval."""
     return Rule(f"between {_written(low)} and {_written(high)}", lambda value: low <= value <= high)
 
 
 def strictly_between(low: int | float, high: int | float) -> Rule:
-    """State that a value is a number in the open interval.
-
-    Parameters
-    ----------
-    low, high : int or float
-        Neither is allowed.
-
-    Returns
-    -------
-    Rule
-    """
+    """State that a value is a number in the open interval."""
     return Rule(f"between {_written(low)} and {_written(high)}, exclusive", lambda value: low < value < high)
 
 
 def in_half_open(low: int | float, high: int | float) -> Rule:
-    """State that a value is a number in ``[low, high)``.
-
-    Parameters
-    ----------
-    low, high : int or float
-        The first is allowed.
-
-    Returns
-    -------
-    Rule
-    """
+    """State that a value is a number in ``[low, high)``."""
     return Rule(f"in [{_written(low)}, {_written(high)})", lambda value: low <= value < high)
 
 
 def positive_share() -> Rule:
-    """State that a value is a number in ``(0, 1]``.
-
-    Returns
-    -------
-    Rule
-    """
+    """State that a value is a number in ``(0, 1]``."""
     return Rule("in (0, 1]", lambda value: 0 < value <= 1)
 
 
 def one_of(*choices: object) -> Rule:
-    """State that a value is one of a short list.
-
-    Parameters
-    ----------
-    *choices : object
-        One or more.
-
-    Returns
-    -------
-    Rule
-    """
+    """State that a value is one of a short list."""
     listed = ", ".join(map(str, choices[:-1])) + " or " * (len(choices) > 1) + str(choices[-1])
     return Rule(listed, lambda value: bool(value in choices))
 
 
 def or_none(rule: Rule) -> Rule:
-    """State that a value obeys a rule, or is None.
-
-    Parameters
-    ----------
-    rule : Rule
-
-    Returns
-    -------
-    Rule
-    """
+    """State that a value obeys a rule, or is None."""
     return Rule(f"{rule.text}, or none", lambda value: value is None or rule.holds(value))
 
 
 def whole(low: int, high: int) -> Rule:
     """State that a value is a whole number in the closed interval; true and false are none.
-
-    Parameters
-    ----------
-    low, high : int
-        Both are allowed.
-
-    Returns
-    -------
-    Rule
 
     Examples
     --------
@@ -191,27 +96,12 @@ def whole(low: int, high: int) -> Rule:
 
 
 def flag() -> Rule:
-    """State that a value is true or false.
-
-    Returns
-    -------
-    Rule
-    """
+    """State that a value is true or false."""
     return Rule("true or false", lambda value: isinstance(value, bool))
 
 
 def words(longest: int = 500) -> Rule:
-    """State that a value is text that says something.
-
-    Parameters
-    ----------
-    longest : int
-        Characters.
-
-    Returns
-    -------
-    Rule
-    """
+    """State that a value is text that says something."""
     return Rule(
         f"text of 1 to {longest} characters",
         lambda value: isinstance(value, str) and value.strip() != "" and len(value) <= longest,
@@ -220,17 +110,6 @@ def words(longest: int = 500) -> Rule:
 
 def each(rule: Rule, fewest: int = 1, most: int = 1000) -> Rule:
     """State that there are some values, not too many, and that all of them obey a rule.
-
-    Parameters
-    ----------
-    rule : Rule
-        Of one value.
-    fewest, most : int
-        Numbers of values.
-
-    Returns
-    -------
-    Rule
 
     Examples
     --------
@@ -259,22 +138,6 @@ def each(rule: Rule, fewest: int = 1, most: int = 1000) -> Rule:
 def require(thing: str, name: str, value: object, rule: Rule, remedy: str = "choose another value") -> None:
     """Check one parameter.
 
-    Parameters
-    ----------
-    thing : str
-        What the parameter belongs to: a component, a function's subject.
-    name : str
-        Of the parameter.
-    value : object
-    rule : Rule
-    remedy : str
-        What to do about it.
-
-    Raises
-    ------
-    InputError
-        "name of thing must be rule, got value; remedy".
-
     Examples
     --------
     >>> require("laplace", "scale", 0.5, at_least(0))
@@ -287,21 +150,7 @@ def require(thing: str, name: str, value: object, rule: Rule, remedy: str = "cho
 
 
 def require_fields(component: Any, thing: str, **rules: Rule) -> None:
-    """Check fields of a dataclass; the remedy names the default of the field.
-
-    Parameters
-    ----------
-    component : dataclass instance
-    thing : str
-        Its name in the registry.
-    **rules : Rule
-        By name of the field; checked in this order.
-
-    Raises
-    ------
-    InputError
-        For the first field that breaks its rule.
-    """
+    """Check fields of a dataclass; the remedy names the default of the field."""
     defaults = {field.name: field.default for field in fields(component)}
     for name, rule in rules.items():
         default = defaults[name]

@@ -31,23 +31,7 @@ HEADS = ("user", "trustor", "truster", "source", "from", "follower", "user_id", 
 
 
 def beside(ratings: Ratings, source: DataSource) -> Ratings:
-    """Add what the files that a source names say of users, of items, and of who trusts whom.
-
-    Parameters
-    ----------
-    ratings : Ratings
-    source : DataSource
-
-    Returns
-    -------
-    Ratings
-        Losses say what was left out.
-
-    Raises
-    ------
-    InputError
-        If a file is missing or breaks a rule.
-    """
+    """Add what the files that a source names say of users, of items, and of who trusts whom."""
     if source.attributes is not None:
         ratings = _with_attributes(ratings, _found(source, source.attributes), source.user)
     if source.features is not None:

@@ -34,19 +34,6 @@ class Community(NamedTuple):
 def parse_community(text: str) -> Community:
     """Read sizes of the form ``USERSxITEMSxRATINGS`` or ``USERSxITEMSxRATINGSxSEED``.
 
-    Parameters
-    ----------
-    text : str
-
-    Returns
-    -------
-    Community
-
-    Raises
-    ------
-    InputError
-        If the text is not of that form, or a size is 0.
-
     Examples
     --------
     >>> parse_community("1336x6584x30000")
@@ -68,22 +55,6 @@ def community(ratings: Ratings, sizes: Community) -> Ratings:
     From a user drawn at random among those who trust anybody, users are visited breadth first along
     statements of trust in both directions, in random order, until there are enough; the most rated items of
     these users are kept, then ratings drawn at random, and last the users and items that still have one.
-
-    Parameters
-    ----------
-    ratings : Ratings
-        With trust.
-    sizes : Community
-        Upper bounds: a part with fewer is returned where there are no more.
-
-    Returns
-    -------
-    Ratings
-
-    Raises
-    ------
-    InputError
-        If nobody trusts anybody.
     """
     if not len(ratings.trust):
         raise InputError(

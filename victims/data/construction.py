@@ -16,18 +16,10 @@ MAX_CELLS = 1 << 27  # of dense attributes or features: 1 GiB of float64
 
 @dataclass(frozen=True)
 class Coded:
-    """A column of rows as codes, each identifier kept once.
+    """A column of rows as codes, each identifier kept once."""
 
-    Attributes
-    ----------
-    ids : (n_ids,)
-        Distinct, of any sortable type.
-    codes : (n_rows,) int
-        Index in ``ids`` of each row.
-    """
-
-    ids: np.ndarray
-    codes: np.ndarray
+    ids: np.ndarray  # distinct, of any sortable type
+    codes: np.ndarray  # index in ``ids`` of each row
 
     @classmethod
     def of(cls, values: np.ndarray | Coded) -> Coded:
@@ -57,40 +49,6 @@ def from_triples(
     """Build ``Ratings`` from one row per rating.
 
     A pair that occurs more than once keeps its last row, and the others are a loss.
-
-    Parameters
-    ----------
-    name : str
-        Of the data set.
-    users, items : (n_rows,)
-        Identifiers of any sortable type, plain or coded.
-    values : (n_rows,)
-        Ratings in stars, plain or coded.
-    user_ids, item_ids : (n_users,), (n_items,), optional
-        All identifiers in the order of rows and columns, also of users and items without ratings.
-    levels : tuple of float, optional
-        The rating grid; by default ``rating_grid`` of the values.
-    attributes, attribute_groups, attribute_names, item_features, item_feature_names
-        As in ``Ratings``; by default there are none.
-    times : (n_rows,), optional
-        As in ``Ratings``.
-    repeated : int
-        Rows of repeated pairs that were left out before.
-    notes : tuple of str
-        What was decided before.
-    losses : tuple of Loss
-        What was lost before.
-
-    Returns
-    -------
-    Ratings
-        By user, then by item.
-
-    Raises
-    ------
-    InputError
-        If there is no rating, columns have several lengths, an identifier is none of those that are given, or
-        the values do not lie on a grid (see ``rating_grid``).
     """
     users, items, values = Coded.of(users), Coded.of(items), Coded.of(values)
     sizes = [column.codes.size for column in (users, items, values)]
@@ -130,15 +88,6 @@ def from_triples(
 def last_of_each(keys: Int[np.ndarray, " rows"]) -> Int[np.ndarray, " distinct"]:
     """Find the last row of each key, by ascending key.
 
-    Parameters
-    ----------
-    keys : (n_rows,) int
-
-    Returns
-    -------
-    (n_distinct,) int
-        Row numbers.
-
     Examples
     --------
     >>> last_of_each(np.array([7, 5, 7])).tolist()
@@ -162,23 +111,7 @@ def _positions(ids: np.ndarray, values: np.ndarray) -> Int[np.ndarray, " values"
 def one_hot(
     blocks: dict[str, tuple[np.ndarray, tuple[str, ...]]],
 ) -> tuple[np.ndarray, tuple[tuple[int, ...], ...], tuple[str, ...]]:
-    """Encode one category index per user and block.
-
-    Parameters
-    ----------
-    blocks : dict
-        Block name -> (category index of every user, category names).
-
-    Returns
-    -------
-    attributes, attribute_groups, attribute_names
-        As in ``Ratings``.
-
-    Raises
-    ------
-    InputError
-        If a block would have more than ``MAX_CELLS``.
-    """
+    """Encode one category index per user and block."""
     columns: list[np.ndarray] = []
     groups: list[tuple[int, ...]] = []
     names: list[str] = []
@@ -192,19 +125,7 @@ def one_hot(
 
 
 def check_cells(what: str, rows: int, columns: int) -> None:
-    """Refuse a dense table that would take more than ``MAX_CELLS``.
-
-    Parameters
-    ----------
-    what : str
-        Of the table, for the message.
-    rows, columns : int
-
-    Raises
-    ------
-    InputError
-        With the sizes.
-    """
+    """Refuse a dense table that would take more than ``MAX_CELLS``."""
     if rows * columns > MAX_CELLS:
         raise InputError(
             f"{what} of {rows:,} rows must have at most {MAX_CELLS // rows:,} distinct values, got "

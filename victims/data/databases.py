@@ -40,27 +40,7 @@ Reader = Callable[[Path, str | None, Choose], Iterator[Cells]]  # of a file, its
 
 
 def database_chunks(rows: Reader, path: Path, wanted: Wanted, table: str | None) -> Iterator[Chunk]:
-    """Read the rating rows of a table.
-
-    Parameters
-    ----------
-    rows : callable
-        ``sqlite_rows`` or ``duckdb_rows``.
-    path : Path
-    wanted : Wanted
-    table : str or None
-        None where there is one only.
-
-    Returns
-    -------
-    iterator of Chunk
-        Of at most ``ROWS`` rows each.
-
-    Raises
-    ------
-    InputError
-        As ``rows``, or if a column is missing or holds what is no rating.
-    """
+    """Read the rating rows of a table."""
     found = rows(path, table, lambda header: wanted.columns(path, list(header)))
     return (_chunk(path, wanted, cells) for cells in found)
 
@@ -73,24 +53,6 @@ def sqlite_rows(path: Path, table: str | None, choose: Choose) -> Iterator[Cells
     """Read columns of a SQLite table as text, some rows at a time.
 
     Views, virtual tables, generated columns and triggers are not read: they run what the file says.
-
-    Parameters
-    ----------
-    path : Path
-    table : str or None
-        None where there is one only.
-    choose : callable
-        Of the header: what is read -> its column.
-
-    Yields
-    ------
-    Cells
-        Of at most ``ROWS`` rows.
-
-    Raises
-    ------
-    InputError
-        If the file is damaged or in use, has no such table, or a cell is no text, no number or too long.
     """
     existing_file(path)
     _refuse_unfinished(path)
@@ -108,27 +70,7 @@ def sqlite_rows(path: Path, table: str | None, choose: Choose) -> Iterator[Cells
 
 
 def duckdb_rows(path: Path, table: str | None, choose: Choose) -> Iterator[Cells]:
-    """Read columns of a DuckDB table as text, some rows at a time.
-
-    Parameters
-    ----------
-    path : Path
-    table : str or None
-        None where there is one only.
-    choose : callable
-        Of the header: what is read -> its column.
-
-    Yields
-    ------
-    Cells
-        Of at most ``ROWS`` rows.
-
-    Raises
-    ------
-    InputError
-        If DuckDB is not installed, or as ``sqlite_rows``; also if the table grows beyond measure when it is
-        read, or a column is computed rather than stored.
-    """
+    """Read columns of a DuckDB table as text, some rows at a time."""
     existing_file(path)
     try:
         import duckdb

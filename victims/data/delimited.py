@@ -28,22 +28,7 @@ MAX_CHUNK_BYTES = 16 * CHUNK_BYTES  # lines may be longer than the first ones, b
 
 
 def read_text_table(path: Path, layout: TextFormat) -> Table:
-    """Read a small file whole.
-
-    Parameters
-    ----------
-    path : Path
-    layout : TextFormat
-
-    Returns
-    -------
-    Table
-
-    Raises
-    ------
-    InputError
-        As ``chunks``, or if there are more than ``MAX_TABLE_BYTES`` or ``MAX_TABLE_CELLS``.
-    """
+    """Read a small file whole."""
     tables: list[Table] = []
     cells = 0
     for table in chunks(path, layout, MAX_TABLE_BYTES):
@@ -58,26 +43,7 @@ def read_text_table(path: Path, layout: TextFormat) -> Table:
 
 
 def chunks(path: Path, layout: TextFormat, most: int = MAX_BYTES) -> Iterator[Table]:
-    """Read all columns as text, some rows at a time; at least one table, which may be empty.
-
-    Parameters
-    ----------
-    path : Path
-    layout : TextFormat
-    most : int
-        Bytes after decompression.
-
-    Yields
-    ------
-    Table
-        Under the names of the header, or those of ``layout``.
-
-    Raises
-    ------
-    InputError
-        If the file cannot be decoded, a line has more fields than the first, one has too many fields, or
-        quotes are not closed.
-    """
+    """Read all columns as text, some rows at a time; at least one table, which may be empty."""
     with TextStream(path, layout.encoding, layout.separator, layout.skip_lines, most) as stream:
         width, rows = _shape(path, layout, stream.peek())
         header: list[str] | None = None

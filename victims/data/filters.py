@@ -16,22 +16,6 @@ from victims.data.subsets import of_items, of_users, without
 def with_enough(ratings: Ratings, min_ratings: int = 1, min_item_ratings: int = 1) -> Ratings:
     """Leave out users and items with fewer ratings, until nobody left has fewer.
 
-    Parameters
-    ----------
-    ratings : Ratings
-    min_ratings, min_item_ratings : int
-        Of every user, and of every item; 1 leaves users and items as they are, also those without ratings.
-
-    Returns
-    -------
-    Ratings
-        Losses say how many were left out.
-
-    Raises
-    ------
-    InputError
-        If nothing is left.
-
     Notes
     -----
     Known as k-core filtering.

@@ -25,26 +25,7 @@ DEEPEST = 32  # brackets of one line that are open at a time
 
 
 def json_objects(path: Path, most: int = MAX_JSON_BYTES) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Read the objects of a file and the numbers of their lines; empty lines are passed over.
-
-    Parameters
-    ----------
-    path : Path
-        Plain or gzip-compressed.
-    most : int
-        Bytes after decompression.
-
-    Yields
-    ------
-    line_number : int
-        Of the line, from 1.
-    row : dict
-
-    Raises
-    ------
-    InputError
-        If a line is no object, is nested too deeply, or breaks a rule of ``TextStream``.
-    """
+    """Read the objects of a file and the numbers of their lines; empty lines are passed over."""
     line_number = 0
     with TextStream(path, "utf-8", ",", most=most) as stream:
         rest = ""
@@ -60,24 +41,7 @@ def json_objects(path: Path, most: int = MAX_JSON_BYTES) -> Iterator[tuple[int, 
 
 
 def json_chunks(path: Path, wanted: Wanted) -> Iterator[Chunk]:
-    """Read the rating rows of a file.
-
-    Parameters
-    ----------
-    path : Path
-    wanted : Wanted
-        Its columns are keys of the objects; those of the first object are all that are looked for.
-
-    Yields
-    ------
-    Chunk
-        Of at most ``ROWS`` rows.
-
-    Raises
-    ------
-    InputError
-        As ``json_objects``, or if a key is missing or holds a list or an object.
-    """
+    """Read the rating rows of a file."""
     names: dict[str, str] = {}
     cells: dict[str, list[str | None]] = {}
     lines: list[int] = []

@@ -31,28 +31,7 @@ from victims.data.wanted import Wanted
 
 
 def load(text: str, options: Mapping[str, Any] | None = None) -> Ratings:
-    """Load ratings from a name or a path.
-
-    Parameters
-    ----------
-    text : str
-        ``synthetic`` (optionally with sizes, ``synthetic:users=500``), ``ml-100k`` or ``filmtrust``
-        once fetched, or a directory or file in a published format: MovieLens 100K, 1M or CSV,
-        FilmTrust, Epinions, or CSV, TSV, Parquet, JSON lines or a database of ratings of one's own. Text
-        files may be gzip-compressed. Options follow a path, as ``ratings.csv:user=uid,min_ratings=5``
-        (``victims.data.source.DataSource``).
-    options : mapping, optional
-        The same options, as values.
-
-    Returns
-    -------
-    Ratings
-
-    Raises
-    ------
-    InputError
-        If nothing is there, the format is not recognised, or a row breaks a rule.
-    """
+    """Load ratings from a name or a path."""
     if is_synthetic(text):
         if options:
             raise InputError(

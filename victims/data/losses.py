@@ -7,23 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Loss:
-    """Something that was counted and left out, or is not known.
+    """Something that was counted and left out, or is not known."""
 
-    Attributes
-    ----------
-    where : str
-        The file, or the data set.
-    what : str
-        In the plural: rows, times, users, ...
-    count, of : int
-        How many are lost, of how many.
-    why : str
-    """
-
-    where: str
-    what: str
-    count: int
-    of: int
+    where: str  # the file, or the data set
+    what: str  # in the plural: rows, times, users,
+    count: int  # how many are lost, of how many
+    of: int  # how many are lost, of how many
     why: str
 
     def __str__(self) -> str:
@@ -33,15 +22,6 @@ class Loss:
 
 def those(*losses: Loss) -> tuple[Loss, ...]:
     """Keep the losses that count something.
-
-    Parameters
-    ----------
-    *losses : Loss
-
-    Returns
-    -------
-    tuple of Loss
-        Whose ``count`` is not 0.
 
     Examples
     --------

@@ -39,16 +39,6 @@ ZIP_RANGES: dict[str, tuple[tuple[int, int], ...]] = {
 def age_group(ages: Sequence[int] | np.ndarray) -> np.ndarray:
     """Find the age group of each age.
 
-    Parameters
-    ----------
-    ages : (n,) int
-        Years, >= 0.
-
-    Returns
-    -------
-    (n,) int
-        Index in ``AGE_LABELS``.
-
     References
     ----------
     Paper 000 (arXiv:2210.07775), section 6.1, with the groups of MovieLens 1M (doi:10.1145/2827872).
@@ -63,16 +53,6 @@ def age_group(ages: Sequence[int] | np.ndarray) -> np.ndarray:
 
 def region(zip_code: str) -> int:
     """Find the census region of a US ZIP code.
-
-    Parameters
-    ----------
-    zip_code : str
-        Five digits, or ZIP+4; anything else is "other".
-
-    Returns
-    -------
-    int
-        Index in ``REGIONS``.
 
     References
     ----------
@@ -96,22 +76,6 @@ def genre_and_decade(
 ) -> tuple[np.ndarray, tuple[str, ...]]:
     """Encode multi-hot genres followed by a one-hot decade; an unknown year has no decade.
 
-    Parameters
-    ----------
-    genres : (n_items,) sequence of sequence of str
-    years : (n_items,) sequence of int or None
-        Of release.
-
-    Returns
-    -------
-    features : (n_items, n_genres + n_decades) float64
-    names : tuple of str
-
-    Raises
-    ------
-    InputError
-        If there are so many that they do not fit (``construction.MAX_CELLS``).
-
     Examples
     --------
     >>> genre_and_decade([["Drama"], ["Comedy", "Drama"]], [1994, None])[1]
@@ -133,15 +97,6 @@ def genre_and_decade(
 
 def year_of_title(title: str) -> int | None:
     """Read the last year in parentheses in a MovieLens title.
-
-    Parameters
-    ----------
-    title : str
-
-    Returns
-    -------
-    int or None
-        None where no year is told.
 
     Examples
     --------

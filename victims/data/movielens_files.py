@@ -29,20 +29,6 @@ MAX_OCCUPATIONS = 1000
 def movielens_100k(directory: Path) -> Ratings:
     """Read MovieLens 100K: ``u.data``, ``u.user`` and ``u.item`` as published.
 
-    Parameters
-    ----------
-    directory : Path
-
-    Returns
-    -------
-    Ratings
-        With attributes of users, features of films, and times.
-
-    Raises
-    ------
-    InputError
-        If a file is missing, breaks a rule, or rates who is not listed.
-
     References
     ----------
     F. M. Harper and J. A. Konstan, "The MovieLens Datasets: History and Context", doi:10.1145/2827872.
@@ -63,22 +49,6 @@ def movielens_100k(directory: Path) -> Ratings:
 
 def published_split(source: str, ratings: Ratings) -> tuple[Ratings, Ratings] | None:
     """Read the split of MovieLens 100K with ten test ratings per user (``ua.test``), where its file is there.
-
-    Parameters
-    ----------
-    source : str
-        What the ratings were loaded from.
-    ratings : Ratings
-
-    Returns
-    -------
-    (train, test) or None
-        Same users, items and attributes.
-
-    Raises
-    ------
-    InputError
-        If the file names users or items that the ratings do not have.
 
     References
     ----------
@@ -107,20 +77,6 @@ def _index_in(ids: np.ndarray, column: Coded) -> np.ndarray:
 def movielens_100k_atomic(directory: Path) -> Ratings:
     """Read MovieLens 100K in the tab-separated files with typed headers that ``data fetch`` brings.
 
-    Parameters
-    ----------
-    directory : Path
-
-    Returns
-    -------
-    Ratings
-        As those of ``movielens_100k``.
-
-    Raises
-    ------
-    InputError
-        If a file is missing, breaks a rule, or rates who is not listed.
-
     References
     ----------
     F. M. Harper and J. A. Konstan, "The MovieLens Datasets: History and Context", doi:10.1145/2827872.
@@ -141,20 +97,6 @@ def movielens_100k_atomic(directory: Path) -> Ratings:
 
 def movielens_1m(directory: Path) -> Ratings:
     """Read MovieLens 1M: ``ratings.dat``, ``users.dat`` and ``movies.dat`` as published.
-
-    Parameters
-    ----------
-    directory : Path
-
-    Returns
-    -------
-    Ratings
-        With attributes of users, features of films, and times.
-
-    Raises
-    ------
-    InputError
-        If a file is missing, breaks a rule, or rates who is not listed.
 
     References
     ----------
@@ -238,20 +180,6 @@ def _listed(path: Path, what: str, column: Coded, ids: np.ndarray, listed: Path)
 
 def movielens_csv(directory: Path) -> Ratings:
     """Read MovieLens CSV (ml-latest, ml-latest-small): ``ratings.csv`` and, if there, ``movies.csv``.
-
-    Parameters
-    ----------
-    directory : Path
-
-    Returns
-    -------
-    Ratings
-        Without attributes; with features of films where ``movies.csv`` is there.
-
-    Raises
-    ------
-    InputError
-        If the ratings are missing, a file breaks a rule, or a film is rated that is not listed.
 
     References
     ----------

@@ -33,23 +33,7 @@ TAIL = 8  # bytes: the footer's length and PAR1
 
 
 def parquet_chunks(path: Path, columns_wanted: Wanted) -> Iterator[Chunk]:
-    """Read the user, item and rating columns of a Parquet file.
-
-    Parameters
-    ----------
-    path : Path
-    columns_wanted : Wanted
-
-    Yields
-    ------
-    Chunk
-        Of at most ``BATCH_ROWS`` rows.
-
-    Raises
-    ------
-    InputError
-        As ``parquet_columns``, or if a column is missing or of a type that is no identifier or no rating.
-    """
+    """Read the user, item and rating columns of a Parquet file."""
     before = 0
     parts = parquet_columns(path, lambda header: columns_wanted.columns(path, list(header)), _check_types)
     for columns in parts:
@@ -59,20 +43,7 @@ def parquet_chunks(path: Path, columns_wanted: Wanted) -> Iterator[Chunk]:
 
 
 def check_plain(path: Path, schema: pa.Schema, columns: Mapping[str, int]) -> None:
-    """Refuse columns whose cells are no single numbers, texts, dates or flags.
-
-    Parameters
-    ----------
-    path : Path
-    schema : pa.Schema
-    columns : mapping of str to int
-        What is read -> its column.
-
-    Raises
-    ------
-    InputError
-        Naming the column and its type.
-    """
+    """Refuse columns whose cells are no single numbers, texts, dates or flags."""
     plain = (*KINDS, pa.types.is_boolean, pa.types.is_decimal, pa.types.is_temporal)
     for column in columns.values():
         kind = schema.field(column).type
@@ -85,26 +56,7 @@ def check_plain(path: Path, schema: pa.Schema, columns: Mapping[str, int]) -> No
 
 
 def parquet_columns(path: Path, choose: Choose, check: Check = check_plain) -> Iterator[dict[str, pa.Array]]:
-    """Read some columns of a Parquet file, some rows at a time.
-
-    Parameters
-    ----------
-    path : Path
-    choose : callable
-        Of the header: what is read -> its column.
-    check : callable
-        Refuses types, given path, schema and what was chosen.
-
-    Yields
-    ------
-    dict of str to pa.Array
-        By the names that ``choose`` gave, of at most ``BATCH_ROWS`` rows each.
-
-    Raises
-    ------
-    InputError
-        If the file is damaged, declares more than the limits, has a column twice, or a text is not UTF-8.
-    """
+    """Read some columns of a Parquet file, some rows at a time."""
     _check_footer(path)
     with _refusals(path):
         source = pq.ParquetFile(path, thrift_string_size_limit=MAX_FOOTER)

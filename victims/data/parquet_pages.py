@@ -33,22 +33,7 @@ class Page(NamedTuple):
 
 
 def check_pages(path: Path, metadata: pq.FileMetaData, wanted: list[str], most: int) -> None:
-    """Refuse a file whose pages decode to more than they may.
-
-    Parameters
-    ----------
-    path : Path
-    metadata : FileMetaData
-    wanted : list of str
-        Columns that will be read.
-    most : int
-        Bytes of all pages of these.
-
-    Raises
-    ------
-    InputError
-        If a header is damaged, or a page or all together declare too much.
-    """
+    """Refuse a file whose pages decode to more than they may."""
     total = 0
     with path.open("rb") as file:
         size = file.seek(0, 2)
@@ -89,19 +74,6 @@ def _decoded(path: Path, file: BinaryIO, start: int, stop: int) -> int:
 
 def page_header(data: bytes) -> Page:
     """Parse the header that some bytes begin with.
-
-    Parameters
-    ----------
-    data : bytes
-
-    Returns
-    -------
-    Page
-
-    Raises
-    ------
-    IndexError, ValueError
-        If it is damaged, or longer than the bytes.
 
     Examples
     --------

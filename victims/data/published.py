@@ -25,20 +25,6 @@ def yelp(directory: Path) -> Ratings:
 
     ``trust=yelp_academic_dataset_user.json`` adds friends.
 
-    Parameters
-    ----------
-    directory : Path
-
-    Returns
-    -------
-    Ratings
-        With times, without attributes and features.
-
-    Raises
-    ------
-    InputError
-        If the file is missing or a row breaks a rule.
-
     References
     ----------
     Yelp Open Dataset, https://business.yelp.com/data/resources/open-dataset/.
@@ -52,22 +38,6 @@ def douban(directory: Path, name: str) -> Ratings:
     """Read reviews of books, movies or music on Douban: tab-separated, with ``rating`` 1..5 and a day.
 
     Reviews without stars (empty, 0 or -1) are left out and counted.
-
-    Parameters
-    ----------
-    directory : Path
-    name : str
-        One of ``DOUBAN``.
-
-    Returns
-    -------
-    Ratings
-        With times, without attributes and features.
-
-    Raises
-    ------
-    InputError
-        If the file is missing or a row breaks a rule.
 
     References
     ----------

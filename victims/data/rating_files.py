@@ -23,21 +23,7 @@ from victims.data.wanted import Wanted
 
 
 def path_of(source: str) -> Path:
-    """Make a path of what a user wrote, ``~`` included.
-
-    Parameters
-    ----------
-    source : str
-
-    Returns
-    -------
-    Path
-
-    Raises
-    ------
-    InputError
-        If ``~name`` names no user of this machine.
-    """
+    """Make a path of what a user wrote, ``~`` included."""
     try:
         return Path(source).expanduser()
     except RuntimeError:
@@ -47,21 +33,7 @@ def path_of(source: str) -> Path:
 
 
 def is_there(path: Path) -> bool:
-    """Tell whether something stands at a path.
-
-    Parameters
-    ----------
-    path : Path
-
-    Returns
-    -------
-    bool
-
-    Raises
-    ------
-    InputError
-        If that cannot be found out.
-    """
+    """Tell whether something stands at a path."""
     try:
         return path.exists()
     except OSError as error:  # a name too long, a folder that may not be entered
@@ -69,24 +41,7 @@ def is_there(path: Path) -> bool:
 
 
 def find_file(directory: Path, *names: str) -> Path | None:
-    """Find the first of some names in a directory, plain or gzip-compressed.
-
-    Parameters
-    ----------
-    directory : Path
-    *names : str
-        Without ``.gz``.
-
-    Returns
-    -------
-    Path or None
-        None where there is none of them.
-
-    Raises
-    ------
-    InputError
-        As ``is_there``.
-    """
+    """Find the first of some names in a directory, plain or gzip-compressed."""
     for name in names:
         for candidate in (directory / name, directory / f"{name}.gz"):
             if is_there(candidate):
@@ -96,50 +51,20 @@ def find_file(directory: Path, *names: str) -> Path | None:
 
 @dataclass(frozen=True)
 class Rated:
-    """The rows of a rating file, coded.
-
-    Attributes
-    ----------
-    path : Path
-    users, items, values : Coded
-    repeated : int
-        Rows of the same pairs that are left out already.
-    times : (n_rows,) float64, or None
-        Seconds since 1970, NaN where that is not told.
-    notes : tuple of str
-    losses : tuple of Loss
-    """
+    """The rows of a rating file, coded."""
 
     path: Path
     users: Coded
     items: Coded
     values: Coded
-    repeated: int
-    times: np.ndarray | None = None
+    repeated: int  # rows of the same pairs that are left out already
+    times: np.ndarray | None = None  # seconds since 1970, NaN where that is not told
     notes: tuple[str, ...] = ()
     losses: tuple[Loss, ...] = ()
 
 
 def read_rated(path: Path, rows: Iterable[Chunk], wanted: Wanted | None = None) -> Rated:
-    """Read all rows of a file chunk by chunk; what ``wanted`` decided on the way is among the notes.
-
-    Parameters
-    ----------
-    path : Path
-    rows : iterable of Chunk
-        Of that file.
-    wanted : Wanted, optional
-        Which found the columns of the chunks.
-
-    Returns
-    -------
-    Rated
-
-    Raises
-    ------
-    InputError
-        If there is no row, or one breaks a rule of ``RatingRows``.
-    """
+    """Read all rows of a file chunk by chunk; what ``wanted`` decided on the way is among the notes."""
     collected = RatingRows(path)
     for chunk in rows:
         collected.add(chunk)
@@ -154,23 +79,7 @@ def read_rated(path: Path, rows: Iterable[Chunk], wanted: Wanted | None = None) 
 
 
 def text_chunks(path: Path, layout: TextFormat, wanted: Wanted) -> Iterator[Chunk]:
-    """Read rows of a delimited file, found by the names in its header where it has one.
-
-    Parameters
-    ----------
-    path : Path
-    layout : TextFormat
-    wanted : Wanted
-
-    Yields
-    ------
-    Chunk
-
-    Raises
-    ------
-    InputError
-        As ``chunks``, or if a column is missing.
-    """
+    """Read rows of a delimited file, found by the names in its header where it has one."""
     columns: dict[str, int] = {}
     for table in chunks(path, layout):
         columns = columns or wanted.columns(path, list(table.frame.columns))
@@ -184,47 +93,13 @@ def _text_array(column: pd.Series) -> pa.Array:
 
 
 def rated_text(path: Path, layout: TextFormat, wanted: Wanted | None = None) -> Rated:
-    """Read the rows of a delimited file.
-
-    Parameters
-    ----------
-    path : Path
-    layout : TextFormat
-    wanted : Wanted, optional
-        By default columns are guessed.
-
-    Returns
-    -------
-    Rated
-
-    Raises
-    ------
-    InputError
-        As ``text_chunks`` and ``read_rated``.
-    """
+    """Read the rows of a delimited file."""
     wanted = wanted or Wanted()
     return read_rated(path, text_chunks(path, layout, wanted), wanted)
 
 
 def simple(name: str, rated: Rated) -> Ratings:
-    """Make ratings without a catalogue of users or items.
-
-    Parameters
-    ----------
-    name : str
-        Of the data set.
-    rated : Rated
-
-    Returns
-    -------
-    Ratings
-        Whose users and items are those that occur; without attributes and features.
-
-    Raises
-    ------
-    InputError
-        As ``from_triples``.
-    """
+    """Make ratings without a catalogue of users or items."""
     return from_triples(
         name,
         rated.users,
@@ -238,23 +113,7 @@ def simple(name: str, rated: Rated) -> Ratings:
 
 
 def required(directory: Path, name: str) -> Path:
-    """Find a file of a published set, plain or gzip-compressed.
-
-    Parameters
-    ----------
-    directory : Path
-    name : str
-        Without ``.gz``.
-
-    Returns
-    -------
-    Path
-
-    Raises
-    ------
-    InputError
-        If it is missing.
-    """
+    """Find a file of a published set, plain or gzip-compressed."""
     path = find_file(directory, name)
     if path is None:
         raise InputError(f"{directory} must contain {name} (or {name}.gz) of the published set")

@@ -25,21 +25,6 @@ def rating_grid(values: Float[np.ndarray, " ratings"]) -> tuple[float, ...]:
     Whole and half steps are filled between the smallest and the largest value (a level that nobody
     happened to use is still a level); any other grid is the set of distinct values.
 
-    Parameters
-    ----------
-    values : (n_ratings,)
-        Stars, > 0.
-
-    Returns
-    -------
-    tuple of float
-        At most 101; empty where there is no value.
-
-    Raises
-    ------
-    InputError
-        If there are more than 101 distinct values, or one is not a finite number above 0.
-
     Examples
     --------
     >>> rating_grid(np.array([1.0, 2.5]))

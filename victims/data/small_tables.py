@@ -32,15 +32,6 @@ Records = Iterable[dict[str, pa.Array]]
 def ending(path: Path) -> str:
     """Read off the ending that tells the format, without that of compression.
 
-    Parameters
-    ----------
-    path : Path
-
-    Returns
-    -------
-    str
-        In lower case with its point; empty where there is none.
-
     Examples
     --------
     >>> ending(Path("users.CSV.gz"))
@@ -51,23 +42,7 @@ def ending(path: Path) -> str:
 
 
 def read_small_table(path: Path, table: str | None = None) -> Table:
-    """Read all columns of a small table as text; what is missing is empty.
-
-    Parameters
-    ----------
-    path : Path
-    table : str or None
-        Of a database with several.
-
-    Returns
-    -------
-    Table
-
-    Raises
-    ------
-    InputError
-        If a rule of the format is broken, or the table is larger than a small one.
-    """
+    """Read all columns of a small table as text; what is missing is empty."""
     suffix = ending(path)
     if table is not None and suffix not in DATABASES:
         raise InputError(f"{path} is no database, so it has no table {shown(table)}; leave it out")

@@ -21,43 +21,27 @@ COLUMNS = ("user", "item", "rating", "time")
 
 @dataclass(frozen=True)
 class DataSource:
-    """Ratings of one's own, and how to read them.
+    """Ratings of one's own, and how to read them."""
 
-    Attributes
-    ----------
-    place : str
-        A path, the name of a fetched data set, or ``synthetic``.
-    user, item, rating, time : str or None
-        Names of columns; None guesses them by their usual names.
-    implicit : bool
-        Every row is an interaction, rated 1; a rating column, if one is named, holds counts, and rows of 0
-        are left out.
-    min_ratings, min_item_ratings : int
-        Users, and items, with fewer ratings are left out, again and again until none is left, >= 1.
-    attributes : str or None
-        A table of users beside the ratings: a column of users, and columns of categories.
-    features : str or None
-        A table of items: a column of items, and columns of numbers or of categories.
-    trust : str or None
-        Pairs of users, the first of whom trusts the second.
-    table : str or None
-        Name of the table, where the file is a database.
-    community : str or None
-        ``USERSxITEMSxRATINGS``: a part whose users trust each other (``victims.data.communities``).
-    """
-
-    place: str
-    user: str | None = None
-    item: str | None = None
-    rating: str | None = None
-    time: str | None = None
+    place: str  # A path, the name of a fetched data set, or ``synthetic``
+    user: str | None = None  # names of columns; None guesses them by their usual names
+    item: str | None = None  # names of columns; None guesses them by their usual names
+    rating: str | None = None  # names of columns; None guesses them by their usual names
+    time: str | None = None  # names of columns; None guesses them by their usual names
+    # every row is an interaction, rated 1; a rating column, if one is named, holds counts, and rows of 0 are
+    # left out
     implicit: bool = False
+    # users, and items, with fewer ratings are left out, again and again until none is left, >= 1
     min_ratings: int = 1
+    # users, and items, with fewer ratings are left out, again and again until none is left, >= 1
     min_item_ratings: int = 1
+    # A table of users beside the ratings: a column of users, and columns of categories
     attributes: str | None = None
+    # A table of items: a column of items, and columns of numbers or of categories
     features: str | None = None
-    trust: str | None = None
-    table: str | None = None
+    trust: str | None = None  # pairs of users, the first of whom trusts the second
+    table: str | None = None  # name of the table, where the file is a database
+    # ``USERSxITEMSxRATINGS``: a part whose users trust each other (``victims.data.communities``)
     community: str | None = None
 
     def __post_init__(self) -> None:
@@ -74,22 +58,6 @@ KEYS = tuple(one.name for one in fields(DataSource) if one.name != "place")
 
 def source_of(text: str, options: Mapping[str, Any] | None = None) -> DataSource:
     """Parse a path or name with what follows it.
-
-    Parameters
-    ----------
-    text : str
-        As ``ratings.csv`` or ``ratings.csv:user=uid,item=sku``. A file of exactly that name is that file.
-    options : mapping, optional
-        The same options, as values; they add to those of the text.
-
-    Returns
-    -------
-    DataSource
-
-    Raises
-    ------
-    InputError
-        If an option is unknown or of a wrong type.
 
     Examples
     --------

@@ -18,29 +18,7 @@ RULES = ("random", "time", "last:K")
 
 
 def split_by(rule: str, ratings: Ratings, test_fraction: float, seed: int) -> tuple[Ratings, Ratings]:
-    """Hold out ratings by a rule in words.
-
-    Parameters
-    ----------
-    rule : str
-        ``random``: a share of every user's; ``time``: that share of all, the latest; ``last:3``: the three
-        latest of every user, who keeps one at least.
-    ratings : Ratings
-    test_fraction : float
-        In 0..1, exclusive.
-    seed : int
-        Of ``random``.
-
-    Returns
-    -------
-    train, test : Ratings
-        Same users, items and attributes.
-
-    Raises
-    ------
-    InputError
-        If the rule is none of these, or needs times that are not told.
-    """
+    """Hold out ratings by a rule in words."""
     refuse_unknown_rule(rule)
     if rule == "random":
         return split(ratings, test_fraction, seed)
@@ -50,17 +28,7 @@ def split_by(rule: str, ratings: Ratings, test_fraction: float, seed: int) -> tu
 
 
 def refuse_unknown_rule(rule: str) -> None:
-    """Refuse what is no rule of ``split_by``.
-
-    Parameters
-    ----------
-    rule : str
-
-    Raises
-    ------
-    InputError
-        Naming the rules.
-    """
+    """Refuse what is no rule of ``split_by``."""
     name, _, count = rule.partition(":")
     counted = name == "last" and count.isascii() and count.isdigit() and len(count) < 10 and int(count) >= 1
     if rule not in ("random", "time") and not counted:
@@ -71,25 +39,7 @@ def refuse_unknown_rule(rule: str) -> None:
 
 
 def folds(ratings: Ratings, count: int, seed: int) -> Iterator[tuple[Ratings, Ratings]]:
-    """Part every user's ratings at random, and hold out one part after the other.
-
-    Parameters
-    ----------
-    ratings : Ratings
-    count : int
-        Parts, >= 2; they differ by one rating of a user at most. A user's only rating is never held out.
-    seed : int
-
-    Yields
-    ------
-    train, test : Ratings
-        Same users, items and attributes.
-
-    Raises
-    ------
-    InputError
-        If there are fewer than two parts.
-    """
+    """Part every user's ratings at random, and hold out one part after the other."""
     require("folds", "count", count, at_least(2))
     draws = generator(seed, Purpose.FOLDS).random(ratings.n_ratings)
     order = np.lexsort((draws, ratings.users))
@@ -111,26 +61,7 @@ class Rotation(NamedTuple):
 
 
 def rotations(ratings: Ratings, seed: int, count: int = 5) -> Iterator[Rotation]:
-    """Random equal parts of all ratings, as paper 003 cuts them: each is the test part once.
-
-    Parameters
-    ----------
-    ratings : Ratings
-    seed : int
-    count : int
-        Parts, >= 3. The part after the test part is for validation, the others are for training; a user or an
-        item may be in one of them alone.
-
-    Yields
-    ------
-    Rotation
-        Same users, items and attributes.
-
-    Raises
-    ------
-    InputError
-        If there are fewer than three parts.
-    """
+    """Random equal parts of all ratings, as paper 003 cuts them: each is the test part once."""
     require("rotations", "count", count, at_least(3))
     fold = np.empty(ratings.n_ratings, np.int64)
     fold[generator(seed, Purpose.PARTS).permutation(ratings.n_ratings)] = np.arange(fold.size) % count

@@ -26,25 +26,7 @@ WIDE_MARKS = (b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")
 
 
 def byte_blocks(path: Path, most: int = MAX_BYTES) -> Iterator[bytes]:
-    """Read the content of a regular file in blocks, decompressed if it is a gzip archive.
-
-    Parameters
-    ----------
-    path : Path
-    most : int
-        Bytes after decompression.
-
-    Yields
-    ------
-    bytes
-        At most ``BLOCK`` of them.
-
-    Raises
-    ------
-    InputError
-        If the file is none that can be read, an archive is damaged, or there is more than ``most`` or, of an
-        archive, more than ``MAX_RATIO`` times its packed size.
-    """
+    """Read the content of a regular file in blocks, decompressed if it is a gzip archive."""
     existing_file(path)
     total = 0
     try:
@@ -66,20 +48,7 @@ def byte_blocks(path: Path, most: int = MAX_BYTES) -> Iterator[bytes]:
 
 
 def check_ratio(path: Path, decoded: int, packed: int) -> None:
-    """Refuse a file that grows beyond measure when it is decoded.
-
-    Parameters
-    ----------
-    path : Path
-        For the message.
-    decoded, packed : int
-        Bytes.
-
-    Raises
-    ------
-    InputError
-        If ``decoded`` bytes are more than ``FREE_BYTES`` and than ``MAX_RATIO`` times ``packed``.
-    """
+    """Refuse a file that grows beyond measure when it is decoded."""
     if decoded > max(FREE_BYTES, MAX_RATIO * packed):
         raise InputError(
             f"{path} must not grow to more than {MAX_RATIO} times its packed size beyond "
@@ -88,32 +57,7 @@ def check_ratio(path: Path, decoded: int, packed: int) -> None:
 
 
 class TextStream(io.TextIOBase):
-    """The text of a file from its first line on that is not skipped, without the blanks at its end.
-
-    Parameters
-    ----------
-    path : Path
-    encoding : str
-    separator : str
-        One of several characters is replaced by ``\\x01``, for parsers that take a single one.
-    skip_lines : int
-        Lines left out at the start.
-    most : int
-        Bytes after decompression.
-
-    Attributes
-    ----------
-    quotes : bool
-        Whether a quotation mark was seen so far.
-    delivered : int
-        Characters read; who reads may set it back to 0.
-
-    Raises
-    ------
-    InputError
-        From ``read``: if a line is longer than ``MAX_LINE`` bytes, is not text in ``encoding``, or as
-        ``byte_blocks``.
-    """
+    """The text of a file from its first line on that is not skipped, without the blanks at its end."""
 
     def __init__(
         self, path: Path, encoding: str, separator: str, skip_lines: int = 0, most: int = MAX_BYTES
@@ -202,14 +146,6 @@ class TextStream(io.TextIOBase):
 
 def line_ends(block: bytes) -> int:
     """Count line ends: LF or CR LF, else CR.
-
-    Parameters
-    ----------
-    block : bytes
-
-    Returns
-    -------
-    int
 
     Examples
     --------

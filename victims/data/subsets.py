@@ -15,22 +15,6 @@ from victims.data.ratings import Ratings
 def with_principal_components(ratings: Ratings, n_components: int) -> Ratings:
     """Replace the item features by their first principal components (paper 000, section 6.1).
 
-    Parameters
-    ----------
-    ratings : Ratings
-    n_components : int
-        Between 1 and the number of item features.
-
-    Returns
-    -------
-    Ratings
-        With item features of shape (n_items, n_components), where there are as many items as components.
-
-    Raises
-    ------
-    InputError
-        If ``n_components`` is not between 1 and the number of item features.
-
     References
     ----------
     Paper 000 (arXiv:2210.07775), section 6.1.
@@ -46,52 +30,14 @@ def with_principal_components(ratings: Ratings, n_components: int) -> Ratings:
 
 
 def split(ratings: Ratings, test_fraction: float, seed: int) -> tuple[Ratings, Ratings]:
-    """Hold out a share of every user's ratings; a user always keeps at least one for training.
-
-    Parameters
-    ----------
-    ratings : Ratings
-    test_fraction : float
-        In 0..1, exclusive; rounded for each user.
-    seed : int
-        In 0..2^63 - 1.
-
-    Returns
-    -------
-    train, test : Ratings
-        Same users, items and attributes.
-
-    Raises
-    ------
-    InputError
-        If the share is out of range.
-    """
+    """Hold out a share of every user's ratings; a user always keeps at least one for training."""
     require("a split", "test_fraction", test_fraction, strictly_between(0, 1))
     wanted = np.rint(test_fraction * np.diff(ratings.indptr)).astype(np.int64)
     return _held_out(ratings, wanted, generator(seed, Purpose.HELD_OUT_SHARE))
 
 
 def leave_out(ratings: Ratings, n_held_out: int, seed: int) -> tuple[Ratings, Ratings]:
-    """Hold out that many ratings of every user; a user always keeps at least one for training.
-
-    Parameters
-    ----------
-    ratings : Ratings
-    n_held_out : int
-        Ratings of every user, >= 1.
-    seed : int
-        In 0..2^63 - 1.
-
-    Returns
-    -------
-    train, test : Ratings
-        Same users, items and attributes.
-
-    Raises
-    ------
-    InputError
-        If the number is out of range.
-    """
+    """Hold out that many ratings of every user; a user always keeps at least one for training."""
     require("ratings held out of every user", "number", n_held_out, at_least(1))
     rng = generator(seed, Purpose.HELD_OUT_NUMBER)
     return _held_out(ratings, np.full(ratings.n_users, n_held_out), rng)
@@ -110,35 +56,12 @@ def _held_out(
 
 
 def without(ratings: Ratings, entries: Bool[np.ndarray, " ratings"]) -> Ratings:
-    """Leave some of the ratings out; users and items stay, and a user may end with none.
-
-    Parameters
-    ----------
-    ratings : Ratings
-    entries : (n_ratings,) bool
-        Those to leave out.
-
-    Returns
-    -------
-    Ratings
-    """
+    """Leave some of the ratings out; users and items stay, and a user may end with none."""
     return _select(ratings, ~entries)
 
 
 def of_users(ratings: Ratings, users: Int[np.ndarray, " some"]) -> Ratings:
-    """Take some users as a community of their own, in ascending order; all items stay.
-
-    Parameters
-    ----------
-    ratings : Ratings
-    users : (n,) int
-        Each counts once.
-
-    Returns
-    -------
-    Ratings
-        With as many users as are distinct, and the trust among them.
-    """
+    """Take some users as a community of their own, in ascending order; all items stay."""
     chosen = np.unique(users)
     kept = _select(ratings, np.isin(ratings.users, chosen))
     indptr = np.concatenate([[0], np.cumsum(np.diff(kept.indptr)[chosen])])
@@ -158,19 +81,7 @@ def _trust_among(ratings: Ratings, users: Int[np.ndarray, " some"]) -> Int[np.nd
 
 
 def of_items(ratings: Ratings, items: Int[np.ndarray, " some"]) -> Ratings:
-    """Take some items as the whole catalogue, in ascending order; all users stay.
-
-    Parameters
-    ----------
-    ratings : Ratings
-    items : (n,) int
-        Each counts once.
-
-    Returns
-    -------
-    Ratings
-        With as many items as are distinct; a user may end with no rating.
-    """
+    """Take some items as the whole catalogue, in ascending order; all users stay."""
     chosen = np.unique(items)
     kept = _select(ratings, np.isin(ratings.items, chosen))
     return replace(
@@ -182,24 +93,7 @@ def of_items(ratings: Ratings, items: Int[np.ndarray, " some"]) -> Ratings:
 
 
 def most_rated(ratings: Ratings, n_items: int) -> Ratings:
-    """Take the items with most ratings, and all users; ties go to the lower item.
-
-    Parameters
-    ----------
-    ratings : Ratings
-    n_items : int
-        Between 1 and the number of items.
-
-    Returns
-    -------
-    Ratings
-        With ``n_items`` items, in ascending order; a user may end with no rating.
-
-    Raises
-    ------
-    InputError
-        If the number is out of range.
-    """
+    """Take the items with most ratings, and all users; ties go to the lower item."""
     require(f"most rated items of {ratings.name}", "n_items", n_items, between(1, ratings.n_items))
     counts = np.bincount(ratings.items, minlength=ratings.n_items)
     return of_items(ratings, np.argsort(-counts, kind="stable")[:n_items])

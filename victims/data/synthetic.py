@@ -19,32 +19,15 @@ from victims.data.ratings import Ratings
 
 @dataclass(frozen=True)
 class Synthetic:
-    """Sizes of a synthetic data set.
+    """Sizes of a synthetic data set."""
 
-    Attributes
-    ----------
-    users, items : int
-        Numbers of users and items, >= 2.
-    ratings_per_user : float
-        Mean of the log-normal number of ratings, >= 1.
-    single : float
-        Share of users who rated exactly one item, 0..1 (at least one user when above 0).
-    factors : int
-        Planted dimensions, >= 1.
-    noise : float
-        Standard deviation of the rating noise, in stars.
-    half_stars : bool
-        Grid 0.5..5 in half stars instead of 1..5.
-    seed : int
-    """
-
-    users: int = 200
-    items: int = 300
-    ratings_per_user: float = 30.0
-    single: float = 0.02
-    factors: int = 4
-    noise: float = 0.5
-    half_stars: bool = False
+    users: int = 200  # numbers of users and items, >= 2
+    items: int = 300  # numbers of users and items, >= 2
+    ratings_per_user: float = 30.0  # mean of the log-normal number of ratings, >= 1
+    single: float = 0.02  # share of users who rated exactly one item, 0..1 (at least one user when above 0)
+    factors: int = 4  # planted dimensions, >= 1
+    noise: float = 0.5  # standard deviation of the rating noise, in stars
+    half_stars: bool = False  # grid 0.5..5 in half stars instead of 1..5
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -68,20 +51,6 @@ def is_synthetic(text: str) -> bool:
 def parse_synthetic(text: str) -> Synthetic:
     """Read ``synthetic`` or ``synthetic:users=500,items=800,seed=3``.
 
-    Parameters
-    ----------
-    text : str
-
-    Returns
-    -------
-    Synthetic
-        What is not named has its default.
-
-    Raises
-    ------
-    InputError
-        If a name is not a field of ``Synthetic``, or a value is not a number of its type or out of range.
-
     Examples
     --------
     >>> parse_synthetic("synthetic:users=50,items=70").users
@@ -102,17 +71,7 @@ def parse_synthetic(text: str) -> Synthetic:
 
 
 def generate(spec: Synthetic) -> Ratings:
-    """Draw the ratings; the same ``spec`` gives the same bytes.
-
-    Parameters
-    ----------
-    spec : Synthetic
-
-    Returns
-    -------
-    Ratings
-        In stars, with attributes age, gender and region of users, and six genres of items.
-    """
+    """Draw the ratings; the same ``spec`` gives the same bytes."""
     rng = generator(spec.seed, Purpose.SYNTHETIC_RATINGS)
     blocks = {
         "age": (rng.integers(0, 7, spec.users), tuple(str(k) for k in range(7))),

@@ -20,19 +20,11 @@ LONGEST_VALUE = 60  # characters of a value in a message
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of a file, all cells as text, and where in the file they stand.
-
-    Attributes
-    ----------
-    frame : DataFrame
-    path : Path
-    locate : callable
-        Row of the frame -> ``line 5``.
-    """
+    """Rows of a file, all cells as text, and where in the file they stand."""
 
     frame: pd.DataFrame
     path: Path
-    locate: Callable[[int], str]
+    locate: Callable[[int], str]  # row of the frame -> ``line 5``
 
     def __getitem__(self, column: str) -> pd.Series:
         """A column."""
@@ -61,28 +53,7 @@ def chosen(
     names: Mapping[str, Sequence[str]],
     optional: Collection[str] = (),
 ) -> dict[str, int]:
-    """Find the index in the header of each column that is looked for under any of its spellings.
-
-    Parameters
-    ----------
-    path : Path
-        Of the file, for messages.
-    header : sequence of str
-    names : mapping of str to sequence of str
-        Column to its spellings in lower case.
-    optional : collection of str
-        Columns that may be missing.
-
-    Returns
-    -------
-    dict of str to int
-        Without optional columns that are missing.
-
-    Raises
-    ------
-    InputError
-        If one is missing, or two mean the same.
-    """
+    """Find the index in the header of each column that is looked for under any of its spellings."""
     columns: dict[str, int] = {}
     for wanted, spellings in names.items():
         matches = [column for column, name in enumerate(header) if str(name).strip().lower() in spellings]
@@ -101,24 +72,7 @@ def chosen(
 
 
 def integers(table: Table, column: str, *, low: int, high: int) -> np.ndarray:
-    """Read a column as int64.
-
-    Parameters
-    ----------
-    table : Table
-    column : str
-    low, high : int
-        Both are allowed.
-
-    Returns
-    -------
-    (n_rows,) int64
-
-    Raises
-    ------
-    InputError
-        Naming file, line, rule and value.
-    """
+    """Read a column as int64."""
     numbers = numeric(table, column)
     bad = np.flatnonzero((numbers != np.rint(numbers)) | (numbers < low) | (numbers > high))
     if bad.size:
@@ -127,22 +81,7 @@ def integers(table: Table, column: str, *, low: int, high: int) -> np.ndarray:
 
 
 def numeric(table: Table, column: str) -> np.ndarray:
-    """Read a column as finite float64.
-
-    Parameters
-    ----------
-    table : Table
-    column : str
-
-    Returns
-    -------
-    (n_rows,) float64
-
-    Raises
-    ------
-    InputError
-        Naming file, line, rule and value.
-    """
+    """Read a column as finite float64."""
     numbers = pd.to_numeric(table[column], errors="coerce").to_numpy(np.float64)
     bad = np.flatnonzero(~np.isfinite(numbers))
     if bad.size:
@@ -151,22 +90,7 @@ def numeric(table: Table, column: str) -> np.ndarray:
 
 
 def identifiers(table: Table, column: str) -> np.ndarray:
-    """Read a column as int64 where every identifier is an integer, else as text; never empty, none twice.
-
-    Parameters
-    ----------
-    table : Table
-    column : str
-
-    Returns
-    -------
-    (n_rows,) int64 or str
-
-    Raises
-    ------
-    InputError
-        If one is empty, too long or repeated, or all of them make more than ``MAX_TEXT_BYTES``.
-    """
+    """Read a column as int64 where every identifier is an integer, else as text; never empty, none twice."""
     values = table[column]
     text = values.astype(str).str.strip()
     bad = np.flatnonzero((text == "").to_numpy() | values.isna().to_numpy())
@@ -186,40 +110,12 @@ def identifiers(table: Table, column: str) -> np.ndarray:
 
 
 def too_much_text(path: Path, name: str) -> str:
-    """Write the message about identifiers that are too long for their number.
-
-    Parameters
-    ----------
-    path : Path
-    name : str
-        What they identify.
-
-    Returns
-    -------
-    str
-    """
+    """Write the message about identifiers that are too long for their number."""
     return f"{path}: the identifiers of {name} must fit into {MAX_TEXT_BYTES // MIB} MiB; number them"
 
 
 def categories(table: Table, column: str, names: Sequence[str]) -> np.ndarray:
-    """Find the index in ``names`` of every entry of a column.
-
-    Parameters
-    ----------
-    table : Table
-    column : str
-    names : sequence of str
-        Of the categories.
-
-    Returns
-    -------
-    (n_rows,) int
-
-    Raises
-    ------
-    InputError
-        Naming file, line, rule and value.
-    """
+    """Find the index in ``names`` of every entry of a column."""
     index = pd.Index(names).get_indexer(pd.Index(table[column]))
     bad = np.flatnonzero(index < 0)
     if bad.size:
@@ -228,37 +124,13 @@ def categories(table: Table, column: str, names: Sequence[str]) -> np.ndarray:
 
 
 def fail(table: Table, column: str, row: int, rule: str) -> NoReturn:
-    """Raise the error for one bad cell, with its line.
-
-    Parameters
-    ----------
-    table : Table
-    column : str
-    row : int
-        Of the frame.
-    rule : str
-        Completes "must be".
-
-    Raises
-    ------
-    InputError
-        Always.
-    """
+    """Raise the error for one bad cell, with its line."""
     value = table[column].iloc[row]
     raise InputError(f"{table.path} {table.locate(row)}: {column} must be {rule}, got {shown(value)}")
 
 
 def shown(value: object) -> str:
     """Write a value of a file for a message: as Python writes it, and not longer than a line takes.
-
-    Parameters
-    ----------
-    value : object
-
-    Returns
-    -------
-    str
-        Of at most ``LONGEST_VALUE`` characters.
 
     Examples
     --------

@@ -26,24 +26,6 @@ MOST_TAGS = 100_000
 def with_tag_genome(ratings: Ratings, directory: Path) -> Ratings:
     """Replace the item features by the relevance of tags.
 
-    Parameters
-    ----------
-    ratings : Ratings
-        Whose items are MovieLens' numbers.
-    directory : Path
-        With both files, plain or gzip-compressed.
-
-    Returns
-    -------
-    Ratings
-        ``item_features`` (n_items, n_tags) in 0..1. An item without tags has the mean of the others, which
-        principal components make zero; a note counts such items.
-
-    Raises
-    ------
-    InputError
-        If a file is missing, a cell breaks a rule, a tag is unknown, or no item has tags.
-
     References
     ----------
     J. Vig, S. Sen, J. Riedl, "The Tag Genome", ACM TiiS 2(3), 2012, doi:10.1145/2362394.2362395; paper 000

@@ -13,65 +13,23 @@ from victims.data.streams import TextStream
 
 @dataclass(frozen=True)
 class TextFormat:
-    """Layout of a delimited text file.
+    """Layout of a delimited text file."""
 
-    Attributes
-    ----------
-    separator : str
-        Field separator; two characters are allowed (``::``), a blank means any white space.
-    columns : tuple of str or None
-        Column names in order for files without header; None when the first line names them.
-    encoding : str
-    skip_lines : int
-        Lines before the header or the first row.
-    quoted : bool
-        Fields may be quoted, as in CSV.
-    """
-
-    separator: str
+    separator: str  # field separator; two characters are allowed (``::``), a blank means any white space
+    # column names in order for files without header; None when the first line names them
     columns: tuple[str, ...] | None = None
     encoding: str = "utf-8"
-    skip_lines: int = 0
-    quoted: bool = False
+    skip_lines: int = 0  # lines before the header or the first row
+    quoted: bool = False  # fields may be quoted, as in CSV
 
 
 def lines_of(text: str) -> Iterator[str]:
-    """Cut a text into lines with their ends.
-
-    Parameters
-    ----------
-    text : str
-
-    Yields
-    ------
-    str
-        Ended by LF, CR LF or CR, but for the last one.
-    """
+    """Cut a text into lines with their ends."""
     yield from (line.group() for line in re.finditer(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+$", text))
 
 
 def line_of(path: Path, layout: TextFormat, quotes: bool, record: int) -> int:
-    """Find the line where a record begins; read again only where quotes may hide line ends.
-
-    Parameters
-    ----------
-    path : Path
-    layout : TextFormat
-    quotes : bool
-        Whether the file holds a quotation mark.
-    record : int
-        From 0.
-
-    Returns
-    -------
-    int
-        From 1.
-
-    Raises
-    ------
-    InputError
-        As ``TextStream``, where the file is read again.
-    """
+    """Find the line where a record begins; read again only where quotes may hide line ends."""
     if not (layout.quoted and quotes):
         return layout.skip_lines + record + 1
     with TextStream(path, layout.encoding, layout.separator, layout.skip_lines) as stream:

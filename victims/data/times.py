@@ -14,19 +14,6 @@ MILLISECONDS = 1e3  # timestamps beyond the latest that are plausible as millise
 def seconds_of(column: pa.Array) -> tuple[Float[np.ndarray, " rows"], Bool[np.ndarray, " rows"]]:
     """Read a column of times.
 
-    Parameters
-    ----------
-    column : pa.Array
-        Numbers, text, dates or timestamps; numbers are seconds since 1970, 0 for unknown, or
-        milliseconds where seconds would be after 2100; text may hold numbers or ISO 8601.
-
-    Returns
-    -------
-    seconds : (n_rows,)
-        NaN where nothing is told.
-    bad : (n_rows,) bool
-        Where something stands that is no time.
-
     Examples
     --------
     >>> seconds_of(pa.array(["881250949", "2018-07-07 22:09:11", ""]))[0].tolist()

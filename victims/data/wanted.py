@@ -27,24 +27,13 @@ USUAL_NAMES = {
 
 @dataclass
 class Wanted:
-    """The columns that are looked for in one file, and what was decided while it was read.
+    """The columns that are looked for in one file, and what was decided while it was read."""
 
-    Attributes
-    ----------
-    given : mapping
-        ``user``, ``item``, ``rating`` or ``time`` -> the column's name; the others are guessed.
-    implicit : bool
-        Rows are interactions.
-    notes : list of str
-        For whoever gave the file.
-    left_out : dict of str to int
-        Why rows were left out -> how many.
-    """
-
+    # ``user``, ``item``, ``rating`` or ``time`` -> the column's name; the others are guessed
     given: Mapping[str, str] = field(default_factory=dict)
-    implicit: bool = False
-    notes: list[str] = field(default_factory=list)
-    left_out: dict[str, int] = field(default_factory=dict)
+    implicit: bool = False  # rows are interactions
+    notes: list[str] = field(default_factory=list)  # for whoever gave the file
+    left_out: dict[str, int] = field(default_factory=dict)  # why rows were left out -> how many
     _rows: int = 0
 
     @classmethod
@@ -53,18 +42,7 @@ class Wanted:
         return cls(source.columns, source.implicit)
 
     def columns(self, path: Path, header: Sequence[str]) -> dict[str, int]:
-        """Find the columns in the header of a file; they are told where they were guessed.
-
-        Parameters
-        ----------
-        path : Path
-        header : sequence of str
-
-        Raises
-        ------
-        InputError
-            If one is missing, or two mean the same.
-        """
+        """Find the columns in the header of a file; they are told where they were guessed."""
         names = {
             name: (self.given[name].strip().lower(),) if name in self.given else usual
             for name, usual in USUAL_NAMES.items()
@@ -98,21 +76,7 @@ class Wanted:
         return found
 
     def chunk(self, cells: Mapping[str, pa.Array], path: Path, locate: Callable[[int], str]) -> Chunk:
-        """Some rows of the columns that were found.
-
-        Parameters
-        ----------
-        cells : mapping
-            ``user``, ``item``, and where they are there ``rating`` and ``time``.
-        path : Path
-        locate : callable
-            Row -> where it stands in the file.
-
-        Raises
-        ------
-        InputError
-            If a count is negative or none.
-        """
+        """Some rows of the columns that were found."""
         columns = dict(cells)
         self._rows += len(columns["user"])
         if "time" in columns:
@@ -141,22 +105,11 @@ class Wanted:
         return pa.array(np.where(bad, np.nan, seconds))
 
     def leave_out(self, why: str, count: int) -> None:
-        """Count rows that are left out.
-
-        Parameters
-        ----------
-        why : str
-        count : int
-        """
+        """Count rows that are left out."""
         self.left_out[why] = self.left_out.get(why, 0) + count
 
     def lost(self, path: Path) -> tuple[Loss, ...]:
-        """What was left out, once every row was read.
-
-        Parameters
-        ----------
-        path : Path
-        """
+        """What was left out, once every row was read."""
         rows = self._rows
         return those(*(Loss(path.name, "rows", count, rows, why) for why, count in self.left_out.items()))
 

@@ -27,17 +27,6 @@ UNIVERSES = ("implicit", "all")
 def unit_values(ratings: Ratings, rating_map: RatingMap) -> Float[np.ndarray, " ratings"]:
     """Put ratings on the scale 0..1.
 
-    Parameters
-    ----------
-    ratings : Ratings
-    rating_map : {"max", "min-max"}
-        By the largest level, or from the lowest to the largest.
-
-    Returns
-    -------
-    (ratings,)
-        In 0..1.
-
     References
     ----------
     Paper 004 (doi:10.3390/app122111118), which only says that ratings are scaled.
@@ -46,38 +35,14 @@ def unit_values(ratings: Ratings, rating_map: RatingMap) -> Float[np.ndarray, " 
 
 
 def unit_rmse(predicted: Float[np.ndarray, " ratings"], test: Ratings, rating_map: RatingMap) -> float:
-    """Root mean square error of predictions in 0..1, which are clipped to the levels.
-
-    Parameters
-    ----------
-    predicted : (n_ratings,)
-    test : Ratings
-    rating_map : "max" or "min-max"
-
-    Returns
-    -------
-    float
-        In 0..1.
-    """
+    """Root mean square error of predictions in 0..1, which are clipped to the levels."""
     levels = unit_ratings(np.array([test.levels[0], test.levels[-1]]), test.levels, rating_map)
     error = np.clip(predicted, levels[0], levels[1]) - unit_values(test, rating_map)
     return float(np.sqrt(np.mean(error**2)))
 
 
 def hits(split: FeedbackSplit, scores: Callable[[np.ndarray], np.ndarray]) -> dict[str, float]:
-    """P@5 and R@5 in both universes.
-
-    Parameters
-    ----------
-    split : FeedbackSplit
-    scores : callable
-        From user numbers to (users, n_items); larger ranks first.
-
-    Returns
-    -------
-    dict of str to float
-        ``precision_at_5_implicit``, ``recall_at_5_all`` and so on.
-    """
+    """P@5 and R@5 in both universes."""
     everything = np.ones(split.train.both.n_items, bool)
     cut = Cut(LISTED, split.train.both.levels[0])
     found = {}
@@ -92,19 +57,7 @@ def hits(split: FeedbackSplit, scores: Callable[[np.ndarray], np.ndarray]) -> di
 
 
 def popularity(split: FeedbackSplit, seed: int) -> dict[str, float]:
-    """The same by the number of training ratings of an item, of the positives where those alone are listed.
-
-    Parameters
-    ----------
-    split : FeedbackSplit
-    seed : int
-        Decides between items of equal numbers.
-
-    Returns
-    -------
-    dict
-        P@5 and R@5 in 0..1, by the name of measure and universe.
-    """
+    """The same by the number of training ratings of an item."""
     ties = generator(seed, Purpose.POPULARITY_TIES)
     found: dict[str, float] = {}
     for universe, train in (("implicit", split.train.implicit), ("all", split.train.both)):

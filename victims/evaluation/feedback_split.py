@@ -30,27 +30,7 @@ class FeedbackSplit(NamedTuple):
 
 
 def feedback_split(ratings: Ratings, test_fraction: float, share: float, seed: int) -> FeedbackSplit:
-    """Hold out records at random, whoever they are of, and take both parts apart.
-
-    Parameters
-    ----------
-    ratings : Ratings
-    test_fraction : float
-        In 0..1, exclusive.
-    share : float
-        alpha: of the records that lose their rating. A victim that is given the training part and the same
-        share and seed takes the same ones.
-    seed : int
-
-    Returns
-    -------
-    FeedbackSplit
-
-    Raises
-    ------
-    InputError
-        If the fraction is out of range, or a part is left with no ratings.
-    """
+    """Hold out records at random, whoever they are of, and take both parts apart."""
     require("a split", "test_fraction", test_fraction, strictly_between(0, 1))
     order = generator(seed, Purpose.HELD_OUT_RECORDS).permutation(ratings.n_ratings)
     is_test = np.zeros(ratings.n_ratings, bool)

@@ -33,26 +33,7 @@ def implicit_pmf(
     ridge: float = 3.0,
     seed: int = 0,
 ) -> Products:
-    """Fit the model.
-
-    Parameters
-    ----------
-    positives : Ratings
-        Whose pairs are positives.
-    rated : Ratings
-        Pairs that are no negatives: those and what else the users rated.
-    factors : int
-        K.
-    negative_weight, ridge : float
-        W in 0..1; >= 0.
-    seed : int
-        Of the negatives and the start.
-
-    Returns
-    -------
-    Products
-        U and Z; larger products rank first.
-    """
+    """Fit the model."""
     n = positives.n_ratings
     kind = np.full(n, POSITIVE, np.int8)
     samples = with_negatives(

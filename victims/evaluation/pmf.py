@@ -31,20 +31,7 @@ class Factors(NamedTuple):
 
 
 def pmf_start(ratings: Ratings, factors: int, init_scale: float, seed: int) -> Factors:
-    """Entries uniform on 0..``init_scale``.
-
-    Parameters
-    ----------
-    ratings : Ratings
-    factors : int
-        K
-    init_scale : float
-    seed : int
-
-    Returns
-    -------
-    Factors
-    """
+    """Entries uniform on 0..``init_scale``."""
     rng = generator(seed, Purpose.PMF_START)
     shapes = (ratings.n_users, factors), (ratings.n_items, factors)
     return Factors(*(init_scale * rng.random(shape) for shape in shapes))
@@ -54,15 +41,6 @@ def disjoint_batches(ratings: Ratings, seed: int) -> list[Int[np.ndarray, " _"]]
     """Numbers of ratings, cut so that no two of a batch share a client or an item.
 
     Ratings in random order, each into the first batch that has neither its client nor its item.
-
-    Parameters
-    ----------
-    ratings : Ratings
-    seed : int
-
-    Returns
-    -------
-    list of (n,) int
     """
     order = generator(seed, Purpose.PMF_START, 1).permutation(ratings.n_ratings)
     of_user, of_item = [0] * ratings.n_users, [0] * ratings.n_items  # a bit for each batch they are in
@@ -88,28 +66,7 @@ def pmf_epoch(
     seed: int,
     epoch: int,
 ) -> Factors:
-    """One pass over all ratings, batches in a new random order.
-
-    Parameters
-    ----------
-    now : Factors
-    ratings : Ratings
-    batches : list of arrays
-        Of ``disjoint_batches``.
-    rate, alpha : float
-        gamma and alpha.
-    seed, epoch : int
-        Of the order.
-
-    Returns
-    -------
-    Factors
-
-    Raises
-    ------
-    InputError
-        If a factor is no longer finite.
-    """
+    """One pass over all ratings, batches in a new random order."""
     clients, items, users = now.clients.copy(), now.items.copy(), ratings.users
     with np.errstate(over="ignore", invalid="ignore"):  # told below
         for at in generator(seed, Purpose.PMF_START, 2, epoch).permutation(len(batches)).tolist():

@@ -35,50 +35,16 @@ def measure(
 ) -> dict[str, Quality]:
     """Train a victim on a case and rank with it.
 
-    Parameters
-    ----------
-    victim : Victim
-    chosen : Case
-    rounds : int
-        To train.
-    defenses : sequence of Defense
-    seed : int
-    cut : Cut
-    progress : callable
-        Called with (rounds done, rounds in all).
-
-    Returns
-    -------
-    dict of str to Quality
-        By reading.
-
     References
     ----------
     Paper 000 (arXiv:2210.07775), section 6.3 and Eq. (51) to (54).
-
-    Raises
-    ------
-    InputError
-        If the victim has no factors for new users or items.
     """
     run = trained(victim, chosen, rounds=rounds, defenses=defenses, seed=seed, progress=progress)
     return ranked(run, chosen, cut)
 
 
 def fold_in_obstacle(victim: Victim, scenario: str) -> str:
-    """Say why a victim cannot be measured in a scenario.
-
-    Parameters
-    ----------
-    victim : Victim
-    scenario : str
-        Of ``SCENARIOS``.
-
-    Returns
-    -------
-    str
-        Empty where it can.
-    """
+    """Say why a victim cannot be measured in a scenario."""
     if scenario == EXISTING or victim.folds_in:
         return ""
     return f"this victim has no factors for a {scenario}: it knows ratings alone; measure existing users"
@@ -93,27 +59,7 @@ def trained(
     seed: int = 0,
     progress: Progress = lambda done, total: None,
 ) -> Run:
-    """Train a victim on a case.
-
-    Parameters
-    ----------
-    victim : Victim
-    chosen : Case
-    rounds : int
-    defenses : sequence of Defense
-    seed : int
-    progress : callable
-        Called with (rounds done, rounds in all).
-
-    Returns
-    -------
-    Run
-
-    Raises
-    ------
-    InputError
-        If the victim has no factors for new users or items.
-    """
+    """Train a victim on a case."""
     if obstacle := fold_in_obstacle(victim, chosen.scenario):
         raise InputError(obstacle)
     run = start(victim, chosen.train, defenses, seed)
@@ -126,20 +72,7 @@ def trained(
 
 
 def ranked(run: Run, chosen: Case, cut: Cut = PAPER) -> dict[str, Quality]:
-    """Rank with what was trained.
-
-    Parameters
-    ----------
-    run : Run
-        Of ``trained`` on the same case.
-    chosen : Case
-    cut : Cut
-
-    Returns
-    -------
-    dict of str to Quality
-        By reading.
-    """
+    """Rank with what was trained."""
     predictor = _with_newcomers(run, chosen, int(run.state.round))
 
     def scores(users: np.ndarray) -> np.ndarray:

@@ -43,26 +43,7 @@ class Case(NamedTuple):
 
 
 def case(scenario: str, ratings: Ratings, seed: int, rule: str = "random") -> Case:
-    """Split ratings for one scenario; everything is drawn from the seed.
-
-    Parameters
-    ----------
-    scenario : str
-        One of ``SCENARIOS``.
-    ratings : Ratings
-    seed : int
-    rule : str
-        How ratings of existing users are held out: ``victims.data.splits``.
-
-    Returns
-    -------
-    Case
-
-    Raises
-    ------
-    InputError
-        If the scenario or the rule is unknown, or there are too few users, items or ratings to hold some out.
-    """
+    """Split ratings for one scenario; everything is drawn from the seed."""
     chosen = _split(scenario, ratings, seed, rule)
     if chosen.test.n_ratings == 0:
         raise InputError(f"{scenario} holds out no rating of {ratings.name}: users have too few of them")

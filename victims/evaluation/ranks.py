@@ -32,20 +32,13 @@ READINGS = ("rated", "all")
 class Cut:
     """Where a list ends, and which ratings are worth listing.
 
-    Attributes
-    ----------
-    k : int
-        Length of the list, >= 1.
-    relevant : float
-        Smallest rating that counts as relevant, in stars.
-
     References
     ----------
     Paper 000 (arXiv:2210.07775), appendix .2: 10 and 4.
     """
 
-    k: int = 10
-    relevant: float = 4.0
+    k: int = 10  # length of the list, >= 1
+    relevant: float = 4.0  # smallest rating that counts as relevant, in stars
 
     def __post_init__(self) -> None:
         require_fields(self, "a ranking", k=whole(1, 2**31 - 1), relevant=above(0))
@@ -64,20 +57,7 @@ class Quality(NamedTuple):
 
 
 def rank(chosen: Case, predict: Callable[[np.ndarray], np.ndarray], cut: Cut = PAPER) -> dict[str, Quality]:
-    """Quality of a ranking in both readings.
-
-    Parameters
-    ----------
-    chosen : Case
-    predict : callable
-        From user numbers of the test ratings to scores, (users, n_items); larger ranks first.
-    cut : Cut
-
-    Returns
-    -------
-    dict
-        From readings to ``Quality``.
-    """
+    """Quality of a ranking in both readings."""
     per_user: dict[str, list[np.ndarray]] = {reading: [] for reading in READINGS}
     for users, actual, trained in _blocks(chosen):
         scores = predict(users)
@@ -88,40 +68,14 @@ def rank(chosen: Case, predict: Callable[[np.ndarray], np.ndarray], cut: Cut = P
 
 
 def popular(chosen: Case, seed: int, cut: Cut = PAPER) -> dict[str, Quality]:
-    """Rank items by their number of training ratings; ties, and new items, at random.
-
-    Parameters
-    ----------
-    chosen : Case
-    seed : int
-        Of the ties.
-    cut : Cut
-
-    Returns
-    -------
-    dict of str to Quality
-        By reading.
-    """
+    """Rank items by their number of training ratings; ties, and new items, at random."""
     counts = np.bincount(chosen.train.items, minlength=chosen.train.n_items).astype(np.float64)
     counts += generator(seed, Purpose.POPULARITY_TIES).random(counts.size)
     return rank(chosen, lambda users: np.broadcast_to(counts, (users.size, counts.size)), cut)
 
 
 def constant(chosen: Case, seed: int, cut: Cut = PAPER) -> dict[str, Quality]:
-    """Rank where every prediction is equal, so that all items are tied: each user's in a random order.
-
-    Parameters
-    ----------
-    chosen : Case
-    seed : int
-        Of the ties.
-    cut : Cut
-
-    Returns
-    -------
-    dict of str to Quality
-        By reading.
-    """
+    """Rank where every prediction is equal, so that all items are tied: each user's in a random order."""
     rng = generator(seed, Purpose.POPULARITY_TIES)
     return rank(chosen, lambda users: rng.random((users.size, chosen.train.n_items)), cut)
 

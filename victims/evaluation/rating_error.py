@@ -34,17 +34,7 @@ BLOCK_CELLS = 1 << 22  # numbers of the squares that are formed together: 32 MiB
 
 @dataclass(frozen=True)
 class Learning:
-    """Root mean square error on held-out ratings, in stars.
-
-    Attributes
-    ----------
-    rounds : (n,) rounds trained; where the victim stopped by itself its last one ends them
-    rmse : (n,) of the victim after them
-    centralised : of alternating least squares, at its best sweep
-    bias : of mu + b_i + b_j
-    mean : of the training mean
-    stopped : whether the victim stopped by itself
-    """
+    """Root mean square error on held-out ratings, in stars."""
 
     rounds: list[int]
     rmse: list[float]
@@ -66,30 +56,6 @@ def learning_curve(
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Learning:
     """Train a victim and measure it after the given numbers of rounds, beside the baselines.
-
-    Parameters
-    ----------
-    victim : Victim
-    train, test : Ratings
-        From ``victims.data.splits.split_by``.
-    rounds : list of int
-        Ascending numbers of rounds after which to measure, >= 1.
-    defenses : sequence of Defense
-        Applied to the uploads in order; the server learns from what it receives.
-    seed : int
-    sweeps : int
-        Of the centralised baseline.
-    progress : callable
-        Called with (rounds done, rounds in all).
-
-    Returns
-    -------
-    Learning
-
-    Raises
-    ------
-    InputError
-        If there is no round, they do not ascend, or one is below 1; or as ``victims.training.start``.
 
     References
     ----------
@@ -119,19 +85,7 @@ def learning_curve(
 
 
 def errors(run: Run, train: Ratings, test: Ratings) -> tuple[float, float]:
-    """Root mean square errors on held-out ratings, in stars: of a model, and of the training mean.
-
-    Parameters
-    ----------
-    run : Run
-        Trained on ``train``.
-    train, test : Ratings
-        Of the same users and items.
-
-    Returns
-    -------
-    own, mean : float
-    """
+    """Root mean square errors on held-out ratings, in stars: of a model, and of the training mean."""
     guesses = predictions(run, test), np.full(test.n_ratings, train.values.mean())
     own, mean = (float(np.sqrt(np.mean((guess - test.values) ** 2))) for guess in guesses)
     return own, mean
@@ -139,18 +93,6 @@ def errors(run: Run, train: Ratings, test: Ratings) -> tuple[float, float]:
 
 def why_poor(own: float, mean: float, model: Centralised) -> str:
     """Say that a model is worse than the training mean, and what to do.
-
-    Parameters
-    ----------
-    own, mean : float
-        Of ``errors``.
-    model : Centralised
-        What the victim fits.
-
-    Returns
-    -------
-    str
-        Empty where it is not worse.
 
     Examples
     --------
@@ -165,21 +107,7 @@ def why_poor(own: float, mean: float, model: Centralised) -> str:
 
 
 def predictions(run: Run, test: Ratings, *, clip: bool = True) -> Float[np.ndarray, " entries"]:
-    """Predicted ratings for the entries of ``test``, clipped to the rating grid.
-
-    Parameters
-    ----------
-    run : Run
-    test : Ratings
-        Users and items of the training; its entries are predicted.
-    clip : bool
-        False leaves predictions as they are.
-
-    Returns
-    -------
-    (n_ratings,) float64
-        In stars.
-    """
+    """Predicted ratings for the entries of ``test``, clipped to the rating grid."""
     predicted = run.predictor(int(run.state.round)).pairs(test.users, test.items)
     for defense in run.defenses:
         predicted = defense.predicted(predicted, test, run.seed)
@@ -187,19 +115,7 @@ def predictions(run: Run, test: Ratings, *, clip: bool = True) -> Float[np.ndarr
 
 
 def rmse(clients: Float[np.ndarray, "users K"], items: Float[np.ndarray, "items K"], test: Ratings) -> float:
-    """Error of the predictions p . q, clipped to the rating grid, in stars.
-
-    Parameters
-    ----------
-    clients : (n_users, K)
-    items : (n_items, K)
-    test : Ratings
-
-    Returns
-    -------
-    float
-        In stars.
-    """
+    """Error of the predictions p . q, clipped to the rating grid, in stars."""
     predicted = np.einsum("rk,rk->r", clients[test.users], items[test.items])
     predicted = np.clip(predicted, test.levels[0], test.levels[-1])
     return float(np.sqrt(np.mean((predicted - test.values) ** 2)))

@@ -28,17 +28,7 @@ Predict = Callable[[Ratings], np.ndarray]
 
 
 def version_of(name: str) -> str | None:
-    """Version of the package behind a reference; None where it is not installed.
-
-    Parameters
-    ----------
-    name : str
-        A key of ``PACKAGES``.
-
-    Returns
-    -------
-    str or None
-    """
+    """Version of the package behind a reference; None where it is not installed."""
     try:
         return version(PACKAGES[name])
     except PackageNotFoundError:
@@ -57,20 +47,7 @@ def _package(name: str) -> Any:
 
 
 def svd_plus_plus(train: Ratings, values: Float[np.ndarray, " ratings"], factors: int, seed: int) -> Predict:
-    """Fit SVD++ to ratings.
-
-    Parameters
-    ----------
-    train : Ratings
-    values : (n_ratings,)
-        In place of its stars.
-    factors, seed : int
-
-    Returns
-    -------
-    callable
-        Predictions at the pairs of other ratings.
-    """
+    """Fit SVD++ to ratings."""
     surprise = _package("svd++")
     low, high = float(values.min()), float(values.max())
     reader = surprise.Reader(rating_scale=(low, high))
@@ -87,18 +64,7 @@ def svd_plus_plus(train: Ratings, values: Float[np.ndarray, " ratings"], factors
 
 
 def weighted_factorisation(positives: Ratings, factors: int, seed: int) -> Products:
-    """Fit WRMF to pairs.
-
-    Parameters
-    ----------
-    positives : Ratings
-        Whose stars do not matter.
-    factors, seed : int
-
-    Returns
-    -------
-    Products
-    """
+    """Fit WRMF to pairs."""
     _package("wrmf")
     als = import_module("implicit.als")
     pairs = positives.matrix().astype(np.float32)
@@ -110,20 +76,7 @@ def weighted_factorisation(positives: Ratings, factors: int, seed: int) -> Produ
 
 
 def gaussian_pmf(train: Ratings, values: Float[np.ndarray, " ratings"], factors: int, seed: int) -> Predict:
-    """Fit PMF with a logistic link to ratings.
-
-    Parameters
-    ----------
-    train : Ratings
-    values : (n_ratings,)
-        In place of its stars.
-    factors, seed : int
-
-    Returns
-    -------
-    callable
-        Predictions at the pairs of other ratings; the mean of ``values`` for users or items without any.
-    """
+    """Fit PMF with a logistic link to ratings."""
     cornac = _package("gaussian-pmf")
     triples = list(zip(train.users.tolist(), train.items.tolist(), values.tolist(), strict=True))
     data = cornac.data.Dataset.from_uir(triples, seed=seed % 2**32)

@@ -14,38 +14,16 @@ INDEX_BYTES, NUMBER_BYTES = 4, 8  # an item, and a float64 of a row
 
 
 class Traffic(NamedTuple):
-    """Of one round.
+    """Of one round."""
 
-    Attributes
-    ----------
-    rows : int
-        Gradients that are computed.
-    messages : int
-        Gradients that arrive: a row once for every edge of its sender, as often as its weight says.
-    bytes : int
-        Of the messages: an index and K numbers each.
-    """
-
-    rows: int
+    rows: int  # gradients that are computed
+    # gradients that arrive: a row once for every edge of its sender, as often as its weight says
     messages: int
-    bytes: int
+    bytes: int  # of the messages: an index and K numbers each
 
 
 def traffic(victim: AmongTrusted, state: State, ratings: Ratings) -> Traffic:
-    """Count what is sent in the next round.
-
-    Parameters
-    ----------
-    victim : AmongTrusted
-    state : State
-        Before the round.
-    ratings : Ratings
-
-    Returns
-    -------
-    Traffic
-        Rows, messages and bytes.
-    """
+    """Count what is sent in the next round."""
     samples, edges = victim.samples_of(state, ratings), victim.edges_of(state, ratings)
     rows = np.bincount(samples.user, minlength=ratings.n_users)
     messages = int(np.sum(rows[edges.sender] * edges.weight))

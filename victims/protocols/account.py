@@ -20,18 +20,11 @@ DELTA = 1e-5  # where epsilon is stated, unless a defense says otherwise
 
 
 class Listeners(NamedTuple):
-    """Clients of a graph who receive rows of others, and how often each row reaches them.
+    """Clients of a graph who receive rows of others, and how often each row reaches them."""
 
-    Attributes
-    ----------
-    who : str
-        What a person recognizes them by.
-    copies : (n_users,) int
-        Messages that carry the same row of each client to them in a round, at most; 0 where it sends them
-        nothing.
-    """
-
-    who: str
+    who: str  # what a person recognizes them by
+    # messages that carry the same row of each client to them in a round, at most; 0 where it sends them
+    # nothing
     copies: Int[np.ndarray, " users"]
 
 

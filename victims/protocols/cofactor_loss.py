@@ -32,25 +32,7 @@ def loss(
     items: Float[Array, "explicit K"],
     implicit: Float[Array, "implicit K"],
 ) -> Float[Array, ""]:
-    """Value of the loss; regularization counts once for each factor.
-
-    Parameters
-    ----------
-    rules : Rules
-    samples : Samples
-    clients : (n_users, K)
-        U.
-    offsets : (n_explicit, K)
-        Q_k of each user's rated items, in the order of the explicit samples.
-    items : (n_explicit, K)
-        Each user's own V_j.
-    implicit : (n_implicit, K)
-        Each user's own Z_k, in the order of the implicit samples.
-
-    Returns
-    -------
-    scalar
-    """
+    """Value of the loss; regularization counts once for each factor."""
     is_explicit = samples.kind == EXPLICIT
     user, n_users = samples.user[is_explicit], clients.shape[0]
     counts = jnp.maximum(jnp.bincount(user, length=n_users), 1)

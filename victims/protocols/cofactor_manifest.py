@@ -18,23 +18,7 @@ def manifest_of(
     constants: dict[str, float],
     said: dict[str, Any],
 ) -> Manifest:
-    """The manifest of a recording.
-
-    Parameters
-    ----------
-    victim : DPMFYang or DMF
-    ratings : Ratings
-    rounds : list of int
-    link : "sigmoid" or "identity"
-    constants : dict
-        Public numbers.
-    said : dict
-        Keys of the rule that the format does not know.
-
-    Returns
-    -------
-    Manifest
-    """
+    """The manifest of a recording."""
     moves = victim.local_steps > 1 or victim.sends != "gradient"
     rule = rule_of(victim, victim.name, "rated", moves, link=link, own_items=True, **said)
     rate = -1.0 if victim.sends == "gradient" else victim.learning_rate  # of errors in a row

@@ -28,23 +28,7 @@ def one_pass(
     seed: int,
     round_: int,
 ) -> Passed:
-    """Let every user go over its samples once.
-
-    Parameters
-    ----------
-    rules : Rules
-    clients, offsets : (n_users, K)
-        U and the mean of Q before it.
-    samples : Samples
-    factors : (n_samples, K)
-        The user's V of an explicit sample, its Z of an implicit one.
-    seed, round_ : int
-        Of the order of the samples, where they go one by one.
-
-    Returns
-    -------
-    Passed
-    """
+    """Let every user go over its samples once."""
     size = rules.switches.ratings_of_a_step
     published = size is None and rules.switches.reduction == "sum"
     go = _at_once if published else _one_by_one if size == 1 else _in_steps

@@ -62,17 +62,10 @@ class Heard(NamedTuple):
 
 
 class Trained(NamedTuple):
-    """What all passes of a round leave.
+    """What all passes of a round leave."""
 
-    Attributes
-    ----------
-    last : Passed
-        The last one; who takes no part in the round has U and Q of before it.
-    total : (n_samples, K)
-        Sum of the rows of all of them, by which the users step their own copies.
-    """
-
-    last: Passed
+    last: Passed  # the last one; who takes no part in the round has U and Q of before it
+    # sum of the rows of all of them, by which the users step their own copies
     total: Float[np.ndarray, "samples K"]
 
 
@@ -85,22 +78,7 @@ def heard_along(
     n_items: int,
     share: float,
 ) -> Heard:
-    """Each row at each of its receivers.
-
-    Parameters
-    ----------
-    edges : Edges
-    sender, item : (n_rows,)
-        Ascending by sender.
-    rows : (n_rows, K)
-    n_users, n_items : int
-    share : float
-        E for an edge of weight 1.
-
-    Returns
-    -------
-    Heard
-    """
+    """Each row at each of its receivers."""
     first = np.searchsorted(sender, np.arange(n_users + 1))
     count = np.diff(first)[edges.sender]
     row = np.arange(count.sum()) + np.repeat(first[edges.sender] - (np.cumsum(count) - count), count)
@@ -110,17 +88,7 @@ def heard_along(
 
 
 def sample_factors(state: State, samples: Samples) -> Float[np.ndarray, "samples K"]:
-    """Look up V or Z that each sample meets: its user's own.
-
-    Parameters
-    ----------
-    state : State
-    samples : Samples
-
-    Returns
-    -------
-    (samples, K)
-    """
+    """Look up V or Z that each sample meets: its user's own."""
     keys = key_of(samples.user, samples.item, len(state.items.public.start))
     is_explicit = samples.kind == EXPLICIT
     found = np.empty((samples.user.size, state.clients.shape[1]))
@@ -130,20 +98,7 @@ def sample_factors(state: State, samples: Samples) -> Float[np.ndarray, "samples
 
 
 def trained_of(rules: Rules, state: State, samples: Samples) -> Trained:
-    """Every user's passes over its samples.
-
-    Parameters
-    ----------
-    rules : Rules
-    state : State
-        Before the round.
-    samples : Samples
-        Of the round.
-
-    Returns
-    -------
-    Trained
-    """
+    """Every user's passes over its samples."""
     factors, passed = sample_factors(state, samples), None
     clients, offsets, total = state.clients, state.offsets, np.zeros((0, 0))
     for _ in range(rules.switches.local_steps):
@@ -161,21 +116,7 @@ def trained_of(rules: Rules, state: State, samples: Samples) -> Trained:
 
 
 def sent_of(rules: Rules, state: State, samples: Samples, trained: Trained) -> Float[np.ndarray, "samples K"]:
-    """What users send about each sample.
-
-    Parameters
-    ----------
-    rules : Rules
-    state : State
-        Before the round.
-    samples : Samples
-    trained : Trained
-
-    Returns
-    -------
-    (samples, K)
-        Gradients of the last pass, changes of v_p and z_p, or these after all passes.
-    """
+    """What users send about each sample."""
     if rules.switches.sends == "gradient":
         return trained.last.rows
     change = -rules.rate * trained.total
@@ -189,23 +130,7 @@ def sent_of(rules: Rules, state: State, samples: Samples, trained: Trained) -> F
 def after_round(
     rules: Rules, state: State, samples: Samples, trained: Trained, explicit: Heard, implicit: Heard
 ) -> State:
-    """The state after a round.
-
-    Parameters
-    ----------
-    rules : Rules
-    state : State
-        Before it.
-    samples : Samples
-    trained : Trained
-        From ``trained_of``.
-    explicit, implicit : Heard
-        What arrives about V and about Z.
-
-    Returns
-    -------
-    State
-    """
+    """The state after a round."""
     stepping = present(rules.switches, len(state.clients), state.seed, state.round).stepping[samples.user]
     is_explicit = samples.kind == EXPLICIT
     tables = []

@@ -23,52 +23,21 @@ from victims.protocols.own_copies import Copies, copies_of
 
 
 class Start(NamedTuple):
-    """How factors start.
+    """How factors start."""
 
-    Attributes
-    ----------
-    factors : int
-        K.
-    kind : "positive" or "normal"
-        Of U and V: uniform as above, or N(0, scale).
-    scale : float
-        s, or the standard deviation.
-    spread : float
-        Of ``positive``, in 0..1.
-    implicit_scale : float
-        Standard deviation of Z and Q, which start around zero.
-    personal : "zero" or "private"
-        Whether v_q and z_q start at zero, or each user's at its own draw: then no pair of user and item is
-        left where the start is, and a copy of both tables is held for every user.
-    personal_scale : float
-        Standard deviation of that draw.
-    """
-
-    factors: int
-    kind: Literal["positive", "normal"]
-    scale: float
-    spread: float
-    implicit_scale: float
+    factors: int  # K
+    kind: Literal["positive", "normal"]  # of U and V: uniform as above, or N(0, scale)
+    scale: float  # s, or the standard deviation
+    spread: float  # of ``positive``, in 0..1
+    implicit_scale: float  # standard deviation of Z and Q, which start around zero
+    # whether v_q and z_q start at zero, or each user's at its own draw: then no pair of user and item is left
+    # where the start is, and a copy of both tables is held for every user
     personal: Literal["zero", "private"]
-    personal_scale: float
+    personal_scale: float  # standard deviation of that draw
 
 
 def start_state(start: Start, ratings: Ratings, samples: Samples, edges: Edges | None, seed: int) -> State:
-    """The state before round 0.
-
-    Parameters
-    ----------
-    start : Start
-    ratings : Ratings
-    samples : Samples
-        Those of all rounds.
-    edges : Edges or None
-    seed : int
-
-    Returns
-    -------
-    State
-    """
+    """The state before round 0."""
     n_users, n_items = ratings.n_users, ratings.n_items
     clients = _main(start, n_users, seed, 0)
     shared = _main(start, n_items, seed, 1), _small(start, n_items, seed, 2)

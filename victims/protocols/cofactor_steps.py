@@ -29,54 +29,28 @@ from victims.protocols.switches import Switches
 
 
 class Rules(NamedTuple):
-    """Constants of the users' steps.
+    """Constants of the users' steps."""
 
-    Attributes
-    ----------
-    rate : float
-        theta.
-    implicit_weight, negative_weight : float
-        lambda and W.
-    users, items, implicit, offsets : float
-        lambda_U, lambda_V, lambda_Z, lambda_Q.
-    per_sample : bool
-        Whether U and Q are regularized with every sample, or once a round as the loss says.
-    link : "logistic" or "identity"
-        Of explicit scores.
-    switches : Switches
-    has_offsets : bool
-        Whether there is a Q.
-    """
-
-    rate: float
-    implicit_weight: float
-    negative_weight: float
-    users: float
-    items: float
-    implicit: float
-    offsets: float
-    per_sample: bool
-    link: Literal["logistic", "identity"]
+    rate: float  # theta
+    implicit_weight: float  # lambda and W
+    negative_weight: float  # lambda and W
+    users: float  # lambda_U, lambda_V, lambda_Z, lambda_Q
+    items: float  # lambda_U, lambda_V, lambda_Z, lambda_Q
+    implicit: float  # lambda_U, lambda_V, lambda_Z, lambda_Q
+    offsets: float  # lambda_U, lambda_V, lambda_Z, lambda_Q
+    per_sample: bool  # whether U and Q are regularized with every sample, or once a round as the loss says
+    link: Literal["logistic", "identity"]  # of explicit scores
     switches: Switches
-    has_offsets: bool = True
+    has_offsets: bool = True  # whether there is a Q
 
 
 class Passed(NamedTuple):
-    """What a pass leaves.
+    """What a pass leaves."""
 
-    Attributes
-    ----------
-    clients, offsets : (n_users, K)
-        U and the mean of Q after it.
-    rows : (n_samples, K)
-        dL/dV where explicit, dL/dZ where implicit.
-    place : (n_samples,) int32, or None
-        Of each sample in its user's pass, where they do not go all at once.
-    """
-
-    clients: Float[np.ndarray, "users K"]
-    offsets: Float[np.ndarray, "users K"]
-    rows: Float[np.ndarray, "samples K"]
+    clients: Float[np.ndarray, "users K"]  # U and the mean of Q after it
+    offsets: Float[np.ndarray, "users K"]  # U and the mean of Q after it
+    rows: Float[np.ndarray, "samples K"]  # dL/dV where explicit, dL/dZ where implicit
+    # of each sample in its user's pass, where they do not go all at once
     place: Int[np.ndarray, " samples"] | None = None
 
 
@@ -86,20 +60,7 @@ def slopes(
     target: Float[np.ndarray, " samples"],
     score: Float[np.ndarray, " samples"],
 ) -> Float[np.ndarray, " samples"]:
-    """dL/dx of every sample.
-
-    Parameters
-    ----------
-    rules : Rules
-    kind, target : (n_samples,)
-        As in ``Samples``.
-    score : (n_samples,)
-        x.
-
-    Returns
-    -------
-    (n_samples,)
-    """
+    """dL/dx of every sample."""
     g, rest = expit(score), expit(-score)  # rest = 1 - g, and stays above 0 where g rounds to 1
     explicit = score - target if rules.link == "identity" else g * rest * (g - target)
     # 1 - W g in two terms that do not cancel; W = 1 leaves g
@@ -109,33 +70,12 @@ def slopes(
 
 
 def explicit_counts(samples: Samples, n_users: int) -> Int[np.ndarray, " users"]:
-    """Count the explicit ratings of every user, |I|.
-
-    Parameters
-    ----------
-    samples : Samples
-    n_users : int
-
-    Returns
-    -------
-    (users,) int
-    """
+    """Count the explicit ratings of every user, |I|."""
     return np.bincount(samples.user[samples.kind == EXPLICIT], minlength=n_users)
 
 
 def over_users(
     user: Int[np.ndarray, " rows"], values: Float[np.ndarray, "rows K"], n_users: int
 ) -> Float[np.ndarray, "users K"]:
-    """Add up rows by their user.
-
-    Parameters
-    ----------
-    user : (rows,) int
-    values : (rows, K)
-    n_users : int
-
-    Returns
-    -------
-    (users, K)
-    """
+    """Add up rows by their user."""
     return np.stack([np.bincount(user, column, minlength=n_users) for column in values.T], axis=1)

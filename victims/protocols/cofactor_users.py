@@ -54,27 +54,15 @@ FIELD_RULES = {  # of hyper-parameters that both victims have
 
 @dataclass(frozen=True, eq=False)
 class OwnTables:
-    """Predictions of users with their own U, V and Z.
-
-    Attributes
-    ----------
-    state : State
-    levels : tuple of float
-    rating_map : "max" or "min-max"
-    link : "logistic" or "identity"
-        Of ratings.
-    with_offsets : bool
-        Whether ratings are predicted with U^, as in training, or with U alone, as (19) is printed.
-    implicit : bool
-        Whether items are recommended by Z; without implicit feedback by V.
-    """
+    """Predictions of users with their own U, V and Z."""
 
     state: State
     levels: tuple[float, ...]
     rating_map: RatingMap
-    link: str
+    link: str  # of ratings
+    # whether ratings are predicted with U^, as in training, or with U alone, as (19) is printed
     with_offsets: bool
-    implicit: bool
+    implicit: bool  # whether items are recommended by Z; without implicit feedback by V
 
     def unit(self, users: Int[np.ndarray, " n"], items: Int[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
         """Predicted ratings on the scale 0..1."""
@@ -141,13 +129,7 @@ class AmongTrusted(PeerSwitches):
         received: Received | None = None,
         sample: Sample | None = None,
     ) -> State:
-        """One round; receivers get the rows ``received`` instead of exact ones.
-
-        Raises
-        ------
-        InputError
-            If a factor is no longer finite.
-        """
+        """One round; receivers get the rows ``received`` instead of exact ones."""
         _refuse(self.sampling_obstacle(), sample)
         samples = self.samples_of(state, ratings)
         trained = trained_of(self.rules, state, samples)

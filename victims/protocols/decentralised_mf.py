@@ -205,13 +205,7 @@ class DecentralisedMF(ServerSwitches):
         received: Received | None = None,
         sample: Sample | None = None,
     ) -> State:
-        """One epoch; the recommender uses the sums ``received`` instead of exact ones.
-
-        Raises
-        ------
-        InputError
-            If a factor is no longer finite.
-        """
+        """One epoch; the recommender uses the sums ``received`` instead of exact ones."""
         _refuse(sample)
         rate, data = self.rate(state.round), device_data(ratings)
         biases = state.biases

@@ -36,15 +36,6 @@ class State(NamedTuple):
 def projected(clients: Float[Array, "users K"]) -> Float[Array, "users K"]:
     """Shorten rows that are longer than 1 to length 1.
 
-    Parameters
-    ----------
-    clients : (n_users, K)
-        U.
-
-    Returns
-    -------
-    (n_users, K)
-
     References
     ----------
     Paper 002 (arXiv:2212.00306), Algorithm 1.
@@ -57,27 +48,6 @@ def step_at_once(
     items: Array, clients: Array, data: Data, rate: Scalar, ridge: Scalar, sums: Array | None, each: bool
 ) -> tuple[Array, Array]:
     """Make a round of Algorithm 1: one step of V, then one of U with the new V.
-
-    Parameters
-    ----------
-    items : (n_items, K)
-        V.
-    clients : (n_users, K)
-        U.
-    data : Data
-    rate : float
-        eta of the round.
-    ridge : float
-        lambda.
-    sums : (n_items, K) or None
-        Sums that reach the recommender; None for those of the uploads as they are.
-    each : bool
-        Whether lambda counts with each rating, and not once as in Eq. (4).
-
-    Returns
-    -------
-    items, clients
-        After the round.
 
     References
     ----------
@@ -110,29 +80,7 @@ def step_one_by_one(
     received: Received | None,
     there: Present,
 ) -> tuple[Array, Array]:
-    """Step with v_j for each rating, in random order, then with u_i for each in another.
-
-    Parameters
-    ----------
-    state : State
-        Before the round.
-    ratings : Ratings
-    data : Data
-        The same on the device.
-    rate : float
-        eta of the round.
-    ridge : float
-        lambda.
-    received : Received or None
-        What defenses add to each upload.
-    there : Present
-        Who steps, and whose uploads arrive.
-
-    Returns
-    -------
-    items, clients
-        After the round.
-    """
+    """Step with v_j for each rating, in random order, then with u_i for each in another."""
     rng = generator(state.seed, Purpose.RATING_ORDER, state.round)
     added = None if received is None else jnp.asarray(received.added)
     items, clients = state.item_factors, state.client_factors
@@ -164,18 +112,7 @@ def references_one_by_one(
     received: Received | None,
     there: Present,
 ) -> Float[np.ndarray, "entries K"]:
-    """Find the v_j that each rating meets in ``step_one_by_one``.
-
-    Parameters
-    ----------
-    state, ratings, data, rate, ridge, received, there
-        As in ``step_one_by_one``.
-
-    Returns
-    -------
-    (n_ratings, K)
-        As broadcast where the rating's client is not heard.
-    """
+    """Find the v_j that each rating meets in ``step_one_by_one``."""
     rng = generator(state.seed, Purpose.RATING_ORDER, state.round)
     added = None if received is None else jnp.asarray(received.added)
     by_item = chains(ratings.items, ratings.n_items, rng)
@@ -218,24 +155,7 @@ def _item_steps(
 def item_step(
     v: Array, entry: Array, clients: Array, data: Data, rate: Scalar, ridge: Scalar, added: Array | None
 ) -> Array:
-    """Step once with the factor of each of some items.
-
-    Parameters
-    ----------
-    v : (width, K)
-    entry : (width,) int
-        Rating that each item is told of; -1 of none.
-    clients : (n_users, K)
-    data : Data
-    rate, ridge : float
-        eta and lambda.
-    added : (n_ratings, K) or None
-        What defenses add to each upload.
-
-    Returns
-    -------
-    (width, K)
-    """
+    """Step once with the factor of each of some items."""
     rating = jnp.maximum(entry, 0)
     u = clients[data.user[rating]]
     error = jnp.sum(u * v, axis=1) - data.value[rating]
@@ -255,22 +175,7 @@ def _client_steps(
 
 
 def client_step(u: Array, entry: Array, items: Array, data: Data, rate: Scalar, ridge: Scalar) -> Array:
-    """Step once with the factor of each of some clients, and project it to the unit ball.
-
-    Parameters
-    ----------
-    u : (width, K)
-    entry : (width,) int
-        Rating that each client steps with; -1 of none.
-    items : (n_items, K)
-    data : Data
-    rate, ridge : float
-        eta and lambda.
-
-    Returns
-    -------
-    (width, K)
-    """
+    """Step once with the factor of each of some clients, and project it to the unit ball."""
     rating = jnp.maximum(entry, 0)
     v = items[data.item[rating]]
     error = jnp.sum(u * v, axis=1) - data.value[rating]
@@ -282,21 +187,6 @@ def gradient_rows(
     ratings: Ratings, users: np.ndarray, state: State, met: Float[np.ndarray, "entries K"] | None = None
 ) -> Iterator[Rows]:
     """Compute the uploads of some clients, items ascending, in memory-sized pieces.
-
-    Parameters
-    ----------
-    ratings : Ratings
-    users : (n,) int
-        Ascending.
-    state : State
-        Before the round.
-    met : (n_ratings, K), optional
-        The factor that each rating meets, where that is not V as broadcast.
-
-    Yields
-    ------
-    Rows
-        Gradients 2 (u_i . v_j - r_ij) u_i.
 
     References
     ----------

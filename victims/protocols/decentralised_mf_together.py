@@ -34,28 +34,7 @@ def epoch_together(
     ridges: Float[np.ndarray, " candidates"],
     received: Received | None,
 ) -> list[State]:
-    """Make one epoch in the order per-rating for every candidate.
-
-    Parameters
-    ----------
-    states : sequence of State
-        Before the epoch, one per candidate, of the same seed and round.
-    ratings : Ratings
-    rates, ridges : (n_candidates,)
-        eta and lambda of each.
-    received : Received or None
-        What defenses add to each upload.
-
-    Returns
-    -------
-    list of State
-        Factors of a candidate that diverges are not finite; the others do not notice.
-
-    Raises
-    ------
-    InputError
-        If seeds or rounds differ.
-    """
+    """Make one epoch in the order per-rating for every candidate."""
     first = states[0]
     if {(state.seed, state.round) for state in states} != {(first.seed, first.round)}:
         raise InputError(

@@ -42,20 +42,7 @@ class Rows:
 
 
 def pieces(users: np.ndarray, counts: np.ndarray, factors: int) -> Iterator[np.ndarray]:
-    """Users in memory-sized pieces.
-
-    Parameters
-    ----------
-    users : (n_users,) int
-    counts : (n_users,) int
-        Rows that each of them uploads.
-    factors : int
-        Numbers in a row.
-
-    Yields
-    ------
-    (n,) int
-    """
+    """Users in memory-sized pieces."""
     budget = max(1, PIECE_BYTES // (8 * factors))
     piece_of = (np.cumsum(counts) - 1) // budget
     for piece in np.split(users, np.flatnonzero(np.diff(piece_of)) + 1):
@@ -136,43 +123,20 @@ class Received(NamedTuple):
 
 @dataclass(frozen=True)
 class Holding:
-    """Item factors that one client alone knows, before the messages of a round.
+    """Item factors that one client alone knows, before the messages of a round."""
 
-    Attributes
-    ----------
-    holder : int or None
-        The client; None is everybody, for a second table of item factors.
-    index : (n,) int
-        The items, ascending.
-    factors : (n, K)
-    kind : int
-        ``ITEM``, or ``IMPLICIT`` of a second table.
-    """
-
-    holder: int | None
-    index: Int[np.ndarray, " rows"]
+    holder: int | None  # the client; None is everybody, for a second table of item factors
+    index: Int[np.ndarray, " rows"]  # the items, ascending
     factors: Float[np.ndarray, "rows factors"]
-    kind: int = ITEM
+    kind: int = ITEM  # ``ITEM``, or ``IMPLICIT`` of a second table
 
 
 @dataclass(frozen=True)
 class SetUp:
-    """Messages of one kind before the first round, which are no gradients.
+    """Messages of one kind before the first round, which are no gradients."""
 
-    Attributes
-    ----------
-    kind : str
-        A declared kind of role other.
-    receiver : int
-        The party of the manifest that they go to.
-    sender, index : (n_rows,) int
-        Index is what the kind counts.
-    value : (n_rows,), optional
-        None where a row is its index alone.
-    """
-
-    kind: str
-    receiver: int
-    sender: Int[np.ndarray, " rows"]
-    index: Int[np.ndarray, " rows"]
-    value: Float[np.ndarray, " rows"] | None = None
+    kind: str  # A declared kind of role other
+    receiver: int  # the party of the manifest that they go to
+    sender: Int[np.ndarray, " rows"]  # index is what the kind counts
+    index: Int[np.ndarray, " rows"]  # index is what the kind counts
+    value: Float[np.ndarray, " rows"] | None = None  # none where a row is its index alone

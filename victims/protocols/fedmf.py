@@ -185,13 +185,7 @@ class FedMF(ServerSwitches):
         received: Received | None = None,
         sample: Sample | None = None,
     ) -> State:
-        """One round of Algorithm 1; the server uses the sums ``received`` instead of exact ones.
-
-        Raises
-        ------
-        InputError
-            If a factor is no longer finite, or unrated items are sampled where that has no meaning.
-        """
+        """One round of Algorithm 1; the server uses the sums ``received`` instead of exact ones."""
         self._refuse_unless_open_to(sample)
         before = state = state._replace(gradient=None)
         if self.published:

@@ -40,21 +40,7 @@ class State(NamedTuple):
 
 @partial(jax.jit, static_argnums=0)
 def round_step(constants: Constants, state: State, data: Data, received: Received | None) -> State:
-    """The state after a round.
-
-    Parameters
-    ----------
-    constants : Constants
-    state : State
-        Before it.
-    data : Data
-    received : Received or None
-        Sums that reach the server; None for those of the uploads as they are.
-
-    Returns
-    -------
-    State
-    """
+    """The state after a round."""
     rate = constants.client_learning_rate
     items, clients = state.item_factors, state.client_factors
     rated, raters = items[data.item], clients[data.user]
@@ -75,22 +61,6 @@ def gradient_rows(
 ) -> Rows:
     """Form gamma (-2 e u + 2 mu v) of every rating of some clients.
 
-    Parameters
-    ----------
-    constants : Constants
-    ratings : Ratings
-    users : (n,) int
-        Whose rows.
-    clients : (users, K)
-        u of all clients.
-    items : (items, K)
-        V as broadcast.
-
-    Returns
-    -------
-    Rows
-        One a rating, by client and item.
-
     References
     ----------
     Paper 001, arXiv:1906.05108, Eq. (6).
@@ -110,20 +80,7 @@ def gradient_rows(
 
 
 def with_zeros(rows: Rows, users: np.ndarray, n_items: int) -> Rows:
-    """Add rows of zeros for all items that a client has not rated.
-
-    Parameters
-    ----------
-    rows : Rows
-    users : (n,) int
-        The clients, ascending.
-    n_items : int
-
-    Returns
-    -------
-    Rows
-        n n_items ones, by client and item.
-    """
+    """Add rows of zeros for all items that a client has not rated."""
     slot = np.searchsorted(users, rows.sender) * n_items + rows.index
     gradient = np.zeros((users.size * n_items, rows.gradient.shape[1]))
     gradient[slot] = rows.gradient
@@ -141,17 +98,7 @@ def with_zeros(rows: Rows, users: np.ndarray, n_items: int) -> Rows:
 
 
 def with_zeros_at(rows: Rows, sample: Sample) -> Rows:
-    """Add rows of zeros for sampled unrated items, among the others by client and item.
-
-    Parameters
-    ----------
-    rows : Rows
-    sample : Sample
-
-    Returns
-    -------
-    Rows
-    """
+    """Add rows of zeros for sampled unrated items, among the others by client and item."""
     sender = np.concatenate([rows.sender, sample.user.astype(np.int32)])
     index = np.concatenate([rows.index, sample.item.astype(np.int32)])
     zeros = np.zeros((sample.user.size, rows.gradient.shape[1]))
@@ -164,17 +111,6 @@ def largest_gradients(constants: Constants, before: State, after: State) -> tupl
     """The largest norm among the clients' gradients (5), and among the items' (6), of the round in between.
 
     Both are what moved the factors, over gamma: of items the sums as the server received them.
-
-    Parameters
-    ----------
-    constants : Constants
-    before, after : State
-        Of the round in between.
-
-    Returns
-    -------
-    clients, items : float
-        Euclidean norms, stars times the unit of factors.
 
     References
     ----------

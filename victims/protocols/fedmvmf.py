@@ -200,13 +200,7 @@ class FedMVMF(ServerSwitches):
         received: Received | None = None,
         sample: Sample | None = None,
     ) -> State:
-        """One round of Algorithm 1; the server uses the sums ``received`` instead of exact ones.
-
-        Raises
-        ------
-        InputError
-            If a factor is no longer finite.
-        """
+        """One round of Algorithm 1; the server uses the sums ``received`` instead of exact ones."""
         data, constants = self._data(ratings, sample), self._constants()
         if self.published:
             state = round_step(constants, state, data, received, sample is not None)

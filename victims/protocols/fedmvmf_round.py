@@ -54,16 +54,7 @@ class State(NamedTuple):
 
 
 def optimizer(constants: Constants) -> optax.GradientTransformation:
-    """Make the Adam with which the server steps.
-
-    Parameters
-    ----------
-    constants : Constants
-
-    Returns
-    -------
-    optax.GradientTransformation
-    """
+    """Make the Adam with which the server steps."""
     return optax.adam(
         constants.server_learning_rate, b1=constants.beta_1, b2=constants.beta_2, eps=constants.epsilon
     )
@@ -78,19 +69,6 @@ def client_factors(
     constants: Constants, state: State, data: Data, sampled: bool = False
 ) -> Float[Array, "users K"]:
     """Compute P as this round uses it: Eq. (8) in semi-als; in sgd it stays that of the state.
-
-    Parameters
-    ----------
-    constants : Constants
-    state : State
-        Before the round.
-    data : Data
-    sampled : bool
-        Whether unrated items are among the data.
-
-    Returns
-    -------
-    (n_users, K)
 
     References
     ----------
@@ -124,7 +102,8 @@ def _solved(
     right: Float[Array, "users K"],
 ) -> Float[Array, "users K"]:
     """Eq. (8). Q'CQ = alpha Q'Q + (1 - alpha) sum over rated items of q q', so that unrated items
-    cost nothing per user; of that sum only the upper triangle is given."""
+    cost nothing per user; of that sum only the upper triangle is given.
+    """
     n_users, k = right.shape
     upper = jnp.triu_indices(k)
     alpha = _unrated_weight(constants, sampled)
@@ -142,18 +121,6 @@ def feature_factors(
     """Compute V as this round uses it: Eq. (11) in semi-als; in sgd it stays that of the state.
 
     It stays, too, where items have no features.
-
-    Parameters
-    ----------
-    constants : Constants
-    state : State
-        Before the round.
-    table : (n_items, n_features)
-        Item features.
-
-    Returns
-    -------
-    (n_features, K)
 
     References
     ----------
@@ -177,21 +144,6 @@ def round_step(
     constants: Constants, state: State, data: Data, received: Received | None, sampled: bool = False
 ) -> State:
     """Compute the state after one round of Algorithm 1.
-
-    Parameters
-    ----------
-    constants : Constants
-    state : State
-        Before the round.
-    data : Data
-    received : Received or None
-        Sums that reach the server; None for those of the uploads as they are.
-    sampled : bool
-        Whether unrated items are among the data.
-
-    Returns
-    -------
-    State
 
     References
     ----------

@@ -31,25 +31,6 @@ def sparse_rows(
 ) -> Rows:
     """Compute the rows of listed items and all attributes of some clients (Eq. 18, 36).
 
-    Parameters
-    ----------
-    entries : Entries
-    all_attributes : (n_users, n_attributes)
-        Of every client of the protocol.
-    users : (n,) int
-        Clients, ascending.
-    clients : (n, K)
-        Their factors.
-    items : (n_items, K)
-        Q.
-    attributes : (n_attributes, K)
-        U.
-
-    Returns
-    -------
-    Rows
-        Client by client: the listed items, then all attributes.
-
     References
     ----------
     Paper 000 (arXiv:2210.07775), Eq. (18) and (36).
@@ -86,25 +67,6 @@ def dense_rows(
     attributes: np.ndarray,
 ) -> Rows:
     """Compute the rows of all items and all attributes of some clients (Eq. 22).
-
-    Parameters
-    ----------
-    alpha : float
-        Weight of unrated items.
-    ratings : Ratings
-    users : (n,) int
-        Clients, ascending.
-    clients : (n, K)
-        Their factors.
-    items : (n_items, K)
-        Q.
-    attributes : (n_attributes, K)
-        U.
-
-    Returns
-    -------
-    Rows
-        n (n_items + n_attributes) of them, client by client: all items, then all attributes.
 
     References
     ----------

@@ -27,18 +27,6 @@ def normal_equations(
 ) -> tuple[Float[np.ndarray, "users pairs"], Float[np.ndarray, "users K"]]:
     """Sum c q q' and c r q over the entries of each client.
 
-    Parameters
-    ----------
-    data : Data
-    items : (n_items, K)
-        Q.
-
-    Returns
-    -------
-    gram : (n_users, K (K + 1) / 2)
-        The upper triangles, row by row.
-    right : (n_users, K)
-
     References
     ----------
     Paper 000 (arXiv:2210.07775), Eq. (8).
@@ -62,20 +50,6 @@ def weighted_errors(
 
     c e over all items = alpha (0 - p . q) everywhere + (r - (1 - alpha) p . q) where rated.
 
-    Parameters
-    ----------
-    items : (n_items, K)
-        Q.
-    clients : (n_users, K)
-        P.
-    data : Data
-    alpha : float
-        Weight of the unrated items that are not among the data.
-
-    Returns
-    -------
-    (n_entries,)
-
     References
     ----------
     Paper 000 (arXiv:2210.07775), Algorithm 1.
@@ -92,41 +66,14 @@ def weighted_errors(
 def summed_by_item(
     data: Data, values: Float[Array, " entries"], clients: Float[np.ndarray, "users K"], n_items: int
 ) -> Float[np.ndarray, "items K"]:
-    """Sum a number of each entry times its client's factor over the entries of each item.
-
-    Parameters
-    ----------
-    data : Data
-    values : (n_entries,)
-        Number of each entry, such as c e.
-    clients : (n_users, K)
-        P.
-    n_items : int
-
-    Returns
-    -------
-    (n_items, K)
-    """
+    """Sum a number of each entry times its client's factor over the entries of each item."""
     return _matrix(data, values, n_items).T @ clients
 
 
 def summed_by_user(
     data: Data, values: Float[Array, " entries"], items: Float[np.ndarray, "items K"]
 ) -> Float[np.ndarray, "users K"]:
-    """Sum a number of each entry times its item's factor over the entries of each client.
-
-    Parameters
-    ----------
-    data : Data
-    values : (n_entries,)
-        Number of each entry, such as c e.
-    items : (n_items, K)
-        Q.
-
-    Returns
-    -------
-    (n_users, K)
-    """
+    """Sum a number of each entry times its item's factor over the entries of each client."""
     return _matrix(data, values, items.shape[0]) @ items
 
 

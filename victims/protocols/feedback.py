@@ -21,21 +21,12 @@ RatingMap = Literal["max", "min-max"]
 
 
 class Samples(NamedTuple):
-    """What users step on in a round, ascending by user, then kind, then item.
-
-    Attributes
-    ----------
-    user, item : (n_samples,) int32
-    kind : (n_samples,) int8
-        ``EXPLICIT``, ``POSITIVE`` or ``NEGATIVE``.
-    target : (n_samples,) float64
-        Ratings in 0..1 where explicit, else 0.
-    """
+    """What users step on in a round, ascending by user, then kind, then item."""
 
     user: Int[np.ndarray, " samples"]
     item: Int[np.ndarray, " samples"]
-    kind: Int[np.ndarray, " samples"]
-    target: Float[np.ndarray, " samples"]
+    kind: Int[np.ndarray, " samples"]  # ``EXPLICIT``, ``POSITIVE`` or ``NEGATIVE``
+    target: Float[np.ndarray, " samples"]  # ratings in 0..1 where explicit, else 0
 
     def of_kind(self, *kinds: int) -> Int[np.ndarray, " some"]:
         """Indices of the samples of these kinds."""
@@ -46,20 +37,6 @@ def unit_ratings(
     values: Float[np.ndarray, " ratings"], levels: tuple[float, ...], rating_map: RatingMap
 ) -> Float[np.ndarray, " ratings"]:
     """Ratings on the scale 0..1.
-
-    Parameters
-    ----------
-    values : (n,)
-        In stars.
-    levels : tuple of float
-        The rating grid.
-    rating_map : "max" or "min-max"
-        r / largest, or (r - smallest) / (largest - smallest). The paper only says that ratings are scaled.
-
-    Returns
-    -------
-    (n,)
-        In 0..1.
 
     Examples
     --------
@@ -78,17 +55,6 @@ def in_stars(
 ) -> Float[np.ndarray, "*shape"]:
     """Turn numbers on the scale 0..1 back into stars; the inverse of ``unit_ratings``.
 
-    Parameters
-    ----------
-    unit : array
-    levels, rating_map
-        As there.
-
-    Returns
-    -------
-    array
-        In stars.
-
     Examples
     --------
     >>> in_stars(np.array([0.0, 1.0]), (0.5, 4.0), "min-max").tolist()
@@ -100,19 +66,7 @@ def in_stars(
 
 
 def positives(ratings: Ratings, share: float, seed: int) -> np.ndarray:
-    """Draw which of the observed pairs become implicit feedback: a share of all of them.
-
-    Parameters
-    ----------
-    ratings : Ratings
-    share : float
-        alpha, in 0..1.
-    seed : int
-
-    Returns
-    -------
-    (n_ratings,) bool
-    """
+    """Draw which of the observed pairs become implicit feedback: a share of all of them."""
     order = generator(seed, Purpose.IMPLICIT_SHARE).permutation(ratings.n_ratings)
     chosen = np.zeros(ratings.n_ratings, bool)
     chosen[order[: round(share * ratings.n_ratings)]] = True
@@ -120,20 +74,7 @@ def positives(ratings: Ratings, share: float, seed: int) -> np.ndarray:
 
 
 def observed(ratings: Ratings, share: float, rating_map: RatingMap, seed: int) -> Samples:
-    """Explicit and positive samples, which stay the same in all rounds.
-
-    Parameters
-    ----------
-    ratings : Ratings
-    share : float
-        alpha, in 0..1.
-    rating_map : "max" or "min-max"
-    seed : int
-
-    Returns
-    -------
-    Samples
-    """
+    """Explicit and positive samples, which stay the same in all rounds."""
     implicit = positives(ratings, share, seed)
     target = np.where(implicit, 0.0, unit_ratings(ratings.values, ratings.levels, rating_map))
     kind = np.where(implicit, POSITIVE, EXPLICIT).astype(np.int8)
@@ -141,36 +82,13 @@ def observed(ratings: Ratings, share: float, rating_map: RatingMap, seed: int) -
 
 
 def explicit_only(ratings: Ratings, share: float, rating_map: RatingMap, seed: int) -> Samples:
-    """The explicit samples of ``observed``, for a protocol that knows no implicit feedback.
-
-    Parameters
-    ----------
-    ratings, share, rating_map, seed
-        As there.
-
-    Returns
-    -------
-    Samples
-    """
+    """The explicit samples of ``observed``, for a protocol that knows no implicit feedback."""
     samples = observed(ratings, share, rating_map, seed)
     return Samples(*(column[samples.kind == EXPLICIT] for column in samples))
 
 
 def with_negatives(samples: Samples, ratings: Ratings, seed: int, draw: int) -> Samples:
-    """Add as many sampled negatives to every user as it has positives, or all its unrated items if fewer.
-
-    Parameters
-    ----------
-    samples : Samples
-        From ``observed``.
-    ratings : Ratings
-    seed, draw : int
-        Another draw gives other negatives.
-
-    Returns
-    -------
-    Samples
-    """
+    """Add as many sampled negatives to every user as it has positives, or all its unrated items if fewer."""
     counts = np.bincount(samples.user[samples.kind == POSITIVE], minlength=ratings.n_users)
     if not counts.any():
         return samples

@@ -17,26 +17,13 @@ jax.config.update("jax_enable_x64", True)
 
 
 class Data(NamedTuple):
-    """The ratings as device arrays, one entry per rating or sampled unrated item, grouped by user.
-
-    Attributes
-    ----------
-    user, item : (n_entries,) int
-    value : (n_entries,)
-        Stars; 0 for a sampled item.
-    weight : (n_entries,)
-        1, or alpha for a sampled item.
-    start : (n_users + 1,) int
-        Each user's first entry, and the number of entries.
-    attributes : (n_users, n_attributes)
-    item_features : (n_items, n_features)
-    """
+    """The ratings as device arrays, one entry per rating or sampled unrated item, grouped by user."""
 
     user: Int[Array, " entries"]
     item: Int[Array, " entries"]
-    value: Float[Array, " entries"]
-    weight: Float[Array, " entries"]
-    start: Int[Array, " users+1"]
+    value: Float[Array, " entries"]  # stars; 0 for a sampled item
+    weight: Float[Array, " entries"]  # 1, or alpha for a sampled item
+    start: Int[Array, " users+1"]  # each user's first entry, and the number of entries
     attributes: Float[Array, "users attributes"]
     item_features: Float[Array, "items features"]
 
@@ -48,17 +35,7 @@ _WITH_SAMPLE: WeakKeyDictionary[Sample, tuple[Ratings, float, Data]] = WeakKeyDi
 
 
 def device_data(ratings: Ratings) -> Data:
-    """Put the ratings on the device, once for as long as they live.
-
-    Parameters
-    ----------
-    ratings : Ratings
-
-    Returns
-    -------
-    Data
-        An entry for each rating.
-    """
+    """Put the ratings on the device, once for as long as they live."""
     if ratings not in _ON_DEVICE:
         table: Any = (
             ratings.users,
@@ -76,21 +53,7 @@ def device_data(ratings: Ratings) -> Data:
 
 
 def sampled_data(ratings: Ratings, sample: Sample | None, alpha: float) -> Data:
-    """Put the ratings and sampled unrated items on the device, ascending by user, then item.
-
-    Parameters
-    ----------
-    ratings : Ratings
-    sample : Sample or None
-        None for the ratings alone.
-    alpha : float
-        Weight of a sampled item.
-
-    Returns
-    -------
-    Data
-        An entry for each rating and each sampled item.
-    """
+    """Put the ratings and sampled unrated items on the device, ascending by user, then item."""
     if sample is None:
         return device_data(ratings)
     stored = _WITH_SAMPLE.get(sample)
@@ -101,19 +64,7 @@ def sampled_data(ratings: Ratings, sample: Sample | None, alpha: float) -> Data:
 
 
 def all_data(ratings: Ratings, alpha: float) -> Data:
-    """Put every pair of user and item on the device, ascending by user, then item; unrated ones as zeros.
-
-    Parameters
-    ----------
-    ratings : Ratings
-    alpha : float
-        Weight of an unrated item.
-
-    Returns
-    -------
-    Data
-        n_users n_items entries. ``start`` is that of the ratings, not of these entries.
-    """
+    """Put every pair of user and item on the device, ascending by user, then item; unrated ones as zeros."""
     stored = _OF_ALL_ITEMS.get(ratings)
     if stored is None or stored[0] != alpha:
         shape = ratings.n_users, ratings.n_items

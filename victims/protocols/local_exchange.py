@@ -20,62 +20,25 @@ from victims.transcript.view import ATTRIBUTE, ITEM
 
 
 class Outcome(NamedTuple):
-    """A round, as the server and the clients have it.
+    """A round, as the server and the clients have it."""
 
-    Attributes
-    ----------
-    items, attributes : (n_items, K), (n_attributes, K)
-        Sums of what arrived, as gradients of the protocol.
-    senders : (n_items,)
-        Rows that arrived about each item.
-    clients : (n_users, K)
-        Their factors after the round.
-    stepping : (n_users,) bool
-        Who took part.
-    biases : Biases or None
-        After the round.
-    """
-
-    items: Float[np.ndarray, "items K"]
-    attributes: Float[np.ndarray, "attributes K"]
-    senders: Float[np.ndarray, " items"]
-    clients: Float[np.ndarray, "users K"]
-    stepping: Bool[np.ndarray, " users"]
-    biases: Biases | None
+    items: Float[np.ndarray, "items K"]  # sums of what arrived, as gradients of the protocol
+    attributes: Float[np.ndarray, "attributes K"]  # sums of what arrived, as gradients of the protocol
+    senders: Float[np.ndarray, " items"]  # rows that arrived about each item
+    clients: Float[np.ndarray, "users K"]  # their factors after the round
+    stepping: Bool[np.ndarray, " users"]  # who took part
+    biases: Biases | None  # after the round
 
 
 def rows_of_round(task: Task, users: Int[np.ndarray, " some"]) -> Iterator[Rows]:
-    """Compute the rows of those of some clients who are heard in the round.
-
-    Parameters
-    ----------
-    task : Task
-    users : (n,) int
-        Ascending.
-
-    Yields
-    ------
-    Rows
-        Of a memory-sized piece of the clients.
-    """
+    """Compute the rows of those of some clients who are heard in the round."""
     heard = present(task.switches, len(task.clients), task.seed, task.round).heard
     for piece in trained_pieces(task, users[heard[users]]):
         yield piece.rows
 
 
 def after_round(task: Task, received: Received | None) -> Outcome:
-    """Compute what becomes of the clients, and the sums that the server has of them.
-
-    Parameters
-    ----------
-    task : Task
-    received : Received or None
-        Sums of rows that reach the server; None for those of the rows as they are.
-
-    Returns
-    -------
-    Outcome
-    """
+    """Compute what becomes of the clients, and the sums that the server has of them."""
     stepping, heard = present(task.switches, len(task.clients), task.seed, task.round)
     items, attributes = np.zeros_like(task.items), np.zeros_like(task.attributes)
     senders, bias = np.zeros(len(items)), np.zeros(len(items))

@@ -25,18 +25,7 @@ class Piece(NamedTuple):
 
 
 def trained_pieces(task: Task, users: Int[np.ndarray, " users"]) -> Iterator[Piece]:
-    """Train some clients locally, in memory-sized pieces.
-
-    Parameters
-    ----------
-    task : Task
-    users : (n,) int
-        Ascending.
-
-    Yields
-    ------
-    Piece
-    """
+    """Train some clients locally, in memory-sized pieces."""
     every = np.asarray(task.data.user)
     first, last = (np.searchsorted(every, users, side=side) for side in ("left", "right"))
     n_attributes, factors = task.attributes.shape

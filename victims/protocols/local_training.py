@@ -28,69 +28,50 @@ jax.config.update("jax_enable_x64", True)
 
 
 class Habits(NamedTuple):
-    """What is compiled: numbers and choices that are fixed for a training.
+    """What is compiled: numbers and choices that are fixed for a training."""
 
-    Attributes
-    ----------
-    steps : int
-        Minibatches of a pass.
-    passes : int
-    together, mean, moves_items, unit_ball, ridge_per_rating, after : bool
-        Whether attributes are part of the one step over all ratings; reduction; whether the copies move;
-        whether u is projected; whether its ridge counts once per rating; whether a row has u after its step.
-    factors : int
-        K, without the coordinates of biases.
-    """
-
-    steps: int
+    steps: int  # minibatches of a pass
     passes: int
+    # whether attributes are part of the one step over all ratings; reduction; whether the copies move;
+    # whether u is projected; whether its ridge counts once per rating; whether a row has u after its step
     together: bool
+    # whether attributes are part of the one step over all ratings; reduction; whether the copies move;
+    # whether u is projected; whether its ridge counts once per rating; whether a row has u after its step
     mean: bool
+    # whether attributes are part of the one step over all ratings; reduction; whether the copies move;
+    # whether u is projected; whether its ridge counts once per rating; whether a row has u after its step
     moves_items: bool
+    # whether attributes are part of the one step over all ratings; reduction; whether the copies move;
+    # whether u is projected; whether its ridge counts once per rating; whether a row has u after its step
     unit_ball: bool
+    # whether attributes are part of the one step over all ratings; reduction; whether the copies move;
+    # whether u is projected; whether its ridge counts once per rating; whether a row has u after its step
     ridge_per_rating: bool
+    # whether attributes are part of the one step over all ratings; reduction; whether the copies move;
+    # whether u is projected; whether its ridge counts once per rating; whether a row has u after its step
     after: bool
-    factors: int
+    factors: int  # K, without the coordinates of biases
 
 
 class Rule(NamedTuple):
-    """A step of a client on its own factor and its copies.
+    """A step of a client on its own factor and its copies."""
 
-    Attributes
-    ----------
-    rate, ridge, item_pull, attribute_weight : scalar
-        gamma, lambda of u, mu of the copies, lambda_1 of attributes.
-    own_moves, item_moves : (K,) bool
-        Which coordinates of u and w move.
-    """
-
-    rate: Float[Array, ""]
-    ridge: Float[Array, ""]
-    item_pull: Float[Array, ""]
-    attribute_weight: Float[Array, ""]
-    own_moves: Bool[Array, " K"]
-    item_moves: Bool[Array, " K"]
+    rate: Float[Array, ""]  # gamma, lambda of u, mu of the copies, lambda_1 of attributes
+    ridge: Float[Array, ""]  # gamma, lambda of u, mu of the copies, lambda_1 of attributes
+    item_pull: Float[Array, ""]  # gamma, lambda of u, mu of the copies, lambda_1 of attributes
+    attribute_weight: Float[Array, ""]  # gamma, lambda of u, mu of the copies, lambda_1 of attributes
+    own_moves: Bool[Array, " K"]  # which coordinates of u and w move
+    item_moves: Bool[Array, " K"]  # which coordinates of u and w move
 
 
 class Local(NamedTuple):
-    """Clients of one size, before and after.
+    """Clients of one size, before and after."""
 
-    Attributes
-    ----------
-    own : (users, K)
-        u.
-    items : (users, ratings, K)
-        w.
-    attributes : (users, attributes, K)
-        Copies of the attribute factors; one row for all users where they do not move.
-    rows : (users, ratings, K)
-        c e u of the last pass, over the size of the minibatch where that is a mean.
-    attribute_rows : (users, attributes, K)
-    """
-
-    own: Float[Array, "users K"]
-    items: Float[Array, "users ratings K"]
+    own: Float[Array, "users K"]  # u
+    items: Float[Array, "users ratings K"]  # w
+    # copies of the attribute factors; one row for all users where they do not move
     attributes: Float[Array, "users attributes K"]
+    # c e u of the last pass, over the size of the minibatch where that is a mean
     rows: Float[Array, "users ratings K"]
     attribute_rows: Float[Array, "users attributes K"]
 
@@ -106,25 +87,7 @@ def train(
     attributes: Float[Array, "attributes K"],
     columns: Float[Array, "users attributes"],
 ) -> Local:
-    """Train some clients locally.
-
-    Parameters
-    ----------
-    habits : Habits
-    rule : Rule
-    own, items : (users, K), (users, ratings, K)
-        As they start.
-    value, weight : (users, ratings)
-        Stars, and c; 0 on padding. Ratings lie in the order in which they are gone through.
-    attributes : (attributes, K)
-    columns : (users, attributes)
-        Of the clients, 0 or 1.
-
-    Returns
-    -------
-    Local
-        The clients after their last pass.
-    """
+    """Train some clients locally."""
     users, ratings = value.shape
     copies = jnp.broadcast_to(attributes, (users, *attributes.shape))
     together = habits.together
@@ -194,21 +157,12 @@ SMALLEST = 16  # ratings of a class: padding them is cheaper than a program for 
 
 
 class SizeClass(NamedTuple):
-    """Clients of similar size.
+    """Clients of similar size."""
 
-    Attributes
-    ----------
-    place : (n,) int
-        Which of the clients asked for; the rest of the users are padding.
-    entry : (users, ratings) int
-        Their ratings, in the order in which they go through them; -1 on padding.
-    steps : int
-        Minibatches.
-    """
-
-    place: Int[np.ndarray, " n"]
+    place: Int[np.ndarray, " n"]  # which of the clients asked for; the rest of the users are padding
+    # their ratings, in the order in which they go through them; -1 on padding
     entry: Int[np.ndarray, "users ratings"]
-    steps: int
+    steps: int  # minibatches
 
 
 def size_classes(
@@ -217,22 +171,7 @@ def size_classes(
     order: Int[np.ndarray, " entries"],
     of_step: int | None,
 ) -> Iterator[SizeClass]:
-    """Group clients by the next power of two of how many ratings they have, ``SMALLEST`` and more.
-
-    Parameters
-    ----------
-    first, count : (users,)
-        Each client's ratings are ``order[first : first + count]``.
-    order : (n_entries,)
-        Ratings by client, in the order in which clients go through them.
-    of_step : int or None
-        Ratings of a minibatch; None for all.
-
-    Yields
-    ------
-    SizeClass
-        Smaller sizes first.
-    """
+    """Group clients by the next power of two of how many ratings they have, ``SMALLEST`` and more."""
     size = 2 ** np.ceil(np.log2(np.maximum(count, SMALLEST))).astype(np.int64)
     for width in np.unique(size).tolist():
         position = np.flatnonzero(size == width)

@@ -50,38 +50,13 @@ class Network(Protocol):
         ...
 
     def check(self, name: str, encrypts: bool, neighbourhood: bool) -> None:
-        """Refuse an encryption that makes no sense here.
-
-        Parameters
-        ----------
-        name : str
-            Of the defense.
-        encrypts, neighbourhood : bool
-            Whether it seals rows; whether for sums over the neighbours of each receiver.
-
-        Raises
-        ------
-        InputError
-            Naming the defense and what to use instead.
-        """
+        """Refuse an encryption that makes no sense here."""
         ...
 
     def sent(
         self, rows: Rows, each: Protect | None, watched: Int[np.ndarray, " clients"], seed: int
     ) -> Iterator[Envelope]:
-        """Rows with their receivers.
-
-        Parameters
-        ----------
-        rows : Rows
-            As they leave their senders.
-        each : callable, optional
-            What defenses do to every message anew; None where they treat a row once for all its receivers.
-        watched : (n,) int
-            Clients whose own copies are wanted, where messages differ.
-        seed : int
-            Of the run.
-        """
+        """Rows with their receivers."""
         ...
 
     def sums(
@@ -103,17 +78,7 @@ class Network(Protocol):
         sums: Sequence[Sums],
         seed: int,
     ) -> Received:
-        """What ``Victim.round`` takes of a round in which defenses changed rows.
-
-        Parameters
-        ----------
-        rows : callable
-            Forms the rows of all clients, as they leave their senders.
-        each, seed : as of ``sent``
-        cipher : Cipher, optional
-        sums : sequence of Sums
-            Of the round, where they are formed already.
-        """
+        """What ``Victim.round`` takes of a round in which defenses changed rows."""
         ...
 
 
@@ -177,17 +142,10 @@ class Star:
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """A client's rows go to its neighbours, each times the weight of its edge.
-
-    Attributes
-    ----------
-    shape : Shape
-    links : Edges
-        By receiver, then sender.
-    """
+    """A client's rows go to its neighbours, each times the weight of its edge."""
 
     shape: Shape
-    links: Edges
+    links: Edges  # by receiver, then sender
 
     @property
     def edges(self) -> Edges | None:
@@ -260,52 +218,18 @@ class Graph:
 
 
 def seed_of_message(seed: int, receiver: int) -> int:
-    """Derive the seed of what defenses do to the messages to one receiver.
-
-    Parameters
-    ----------
-    seed : int
-        Of the run.
-    receiver : int
-        A client.
-
-    Returns
-    -------
-    int
-        In 0..2^62 - 1.
-    """
+    """Derive the seed of what defenses do to the messages to one receiver."""
     return int(generator(seed, Purpose.MESSAGES_TO, receiver).integers(2**62))
 
 
 def taken(rows: Rows, at: Int[np.ndarray, " some"]) -> Rows:
-    """Take some of the rows, in the order given.
-
-    Parameters
-    ----------
-    rows : Rows
-    at : (some,) int
-        Numbers of rows.
-
-    Returns
-    -------
-    Rows
-    """
+    """Take some of the rows, in the order given."""
     given = {name: column[at] for name, column in vars(rows).items() if column is not None}
     return replace(rows, **given)
 
 
 def joined_rows(pieces: Sequence[Rows]) -> Rows:
-    """Join the rows of several pieces.
-
-    Parameters
-    ----------
-    pieces : sequence of Rows
-        One at least, all with the same columns.
-
-    Returns
-    -------
-    Rows
-    """
+    """Join the rows of several pieces."""
     given = [name for name, column in vars(pieces[0]).items() if column is not None]
     columns = {name: np.concatenate([getattr(piece, name) for piece in pieces]) for name in given}
     return replace(pieces[0], **columns)

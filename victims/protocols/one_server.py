@@ -17,16 +17,10 @@ from victims.protocols.row_sums import Shape
 
 @dataclass(frozen=True, eq=False)
 class Products:
-    """Predictions that are products of two tables.
+    """Predictions that are products of two tables."""
 
-    Attributes
-    ----------
-    clients, items : (n_users, n_columns), (n_items, n_columns)
-        Factors, and biases if any.
-    """
-
-    clients: Float[np.ndarray, "users columns"]
-    items: Float[np.ndarray, "items columns"]
+    clients: Float[np.ndarray, "users columns"]  # factors, and biases if any
+    items: Float[np.ndarray, "items columns"]  # factors, and biases if any
 
     def pairs(self, users: Int[np.ndarray, " n"], items: Int[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
         """Predictions for pairs of a client and an item, in stars."""

@@ -12,69 +12,27 @@ from jaxtyping import Float, Int
 
 
 class Copies(NamedTuple):
-    """All users' copies of one table.
+    """All users' copies of one table."""
 
-    Attributes
-    ----------
-    start : (n_items, K)
-        What every copy is where it has not moved.
-    keys : (n_moved,) int64
-        Ascending: user * n_items + item.
-    values : (n_moved, K)
-        The copies at these pairs.
-    """
-
-    start: Float[np.ndarray, "items K"]
-    keys: Int[np.ndarray, " moved"]
-    values: Float[np.ndarray, "moved K"]
+    start: Float[np.ndarray, "items K"]  # what every copy is where it has not moved
+    keys: Int[np.ndarray, " moved"]  # ascending: user * n_items + item
+    values: Float[np.ndarray, "moved K"]  # the copies at these pairs
 
 
 def copies_of(start: Float[np.ndarray, "items K"]) -> Copies:
-    """Make copies of which none has moved.
-
-    Parameters
-    ----------
-    start : (items, K)
-        What everybody starts with.
-
-    Returns
-    -------
-    Copies
-    """
+    """Make copies of which none has moved."""
     return Copies(start, np.zeros(0, np.int64), np.zeros((0, start.shape[1])))
 
 
 def key_of(
     users: Int[np.ndarray, " pairs"], items: Int[np.ndarray, " pairs"], n_items: int
 ) -> Int[np.ndarray, " pairs"]:
-    """Number the pairs of user and item, ascending by user and then by item.
-
-    Parameters
-    ----------
-    users, items : (pairs,) int
-    n_items : int
-
-    Returns
-    -------
-    (pairs,) int64
-        user n_items + item.
-    """
+    """Number the pairs of user and item, ascending by user and then by item."""
     return users.astype(np.int64) * n_items + items
 
 
 def at(copies: Copies, keys: Int[np.ndarray, " pairs"]) -> Float[np.ndarray, "pairs K"]:
-    """The copies at some pairs.
-
-    Parameters
-    ----------
-    copies : Copies
-    keys : (n_pairs,) int64
-        From ``key_of``, in any order.
-
-    Returns
-    -------
-    (n_pairs, K)
-    """
+    """The copies at some pairs."""
     found = copies.start[keys % len(copies.start)]
     if copies.keys.size:
         position = np.minimum(np.searchsorted(copies.keys, keys), copies.keys.size - 1)
@@ -84,17 +42,7 @@ def at(copies: Copies, keys: Int[np.ndarray, " pairs"]) -> Float[np.ndarray, "pa
 
 
 def whole(copies: Copies, users: Int[np.ndarray, " some"]) -> Float[np.ndarray, "some items K"]:
-    """The whole copies of some users; their size is n_items K each.
-
-    Parameters
-    ----------
-    copies : Copies
-    users : (n,) int
-
-    Returns
-    -------
-    (n, n_items, K)
-    """
+    """The whole copies of some users; their size is n_items K each."""
     n_items = len(copies.start)
     full = np.repeat(copies.start[None], users.size, axis=0)
     low = np.searchsorted(copies.keys, users.astype(np.int64) * n_items)
@@ -106,38 +54,14 @@ def whole(copies: Copies, users: Int[np.ndarray, " some"]) -> Float[np.ndarray, 
 
 
 def moved_items(copies: Copies, user: int) -> Int[np.ndarray, " items"]:
-    """List the items of which a user's copy has been touched.
-
-    Parameters
-    ----------
-    copies : Copies
-    user : int
-
-    Returns
-    -------
-    (items,) int
-        Ascending.
-    """
+    """List the items of which a user's copy has been touched."""
     n_items = len(copies.start)
     low, high = np.searchsorted(copies.keys, [user * n_items, (user + 1) * n_items])
     return copies.keys[low:high] - user * n_items
 
 
 def moved(copies: Copies, keys: Int[np.ndarray, " steps"], steps: Float[np.ndarray, "steps K"]) -> Copies:
-    """The copies after steps, those at one pair added up.
-
-    Parameters
-    ----------
-    copies : Copies
-    keys : (n_steps,) int64
-        In any order, repeated where several steps meet.
-    steps : (n_steps, K)
-        What is added.
-
-    Returns
-    -------
-    Copies
-    """
+    """The copies after steps, those at one pair added up."""
     if keys.size == 0:
         return copies
     known = copies.keys

@@ -208,13 +208,7 @@ class PDMFRec(PeerSwitches):
         received: Received | None = None,
         sample: Sample | None = None,
     ) -> State:
-        """One round of Algorithm 1; neighbours get the rows ``received`` instead of exact ones.
-
-        Raises
-        ------
-        InputError
-            If a factor is no longer finite, or the row of a rating of a client who is heard is missing.
-        """
+        """One round of Algorithm 1; neighbours get the rows ``received`` instead of exact ones."""
         _refuse(sample)
         with np.errstate(over="ignore", invalid="ignore"):  # told below
             after = after_round(self.rules, self.start_rule, state, ratings, received)
@@ -267,15 +261,7 @@ class PDMFRec(PeerSwitches):
         users: Int[np.ndarray, " pairs"],
         items: Int[np.ndarray, " pairs"],
     ) -> Float[np.ndarray, "pairs K"]:
-        """V_j^u of pairs of a client and an item.
-
-        Parameters
-        ----------
-        state : State
-        ratings : Ratings
-            Of the training.
-        users, items : (n_pairs,)
-        """
+        """V_j^u of pairs of a client and an item."""
         return OwnItems(self.rules, self.start_rule, state, ratings).factors(users, items)
 
     def predictor(self, state: State, ratings: Ratings, sample: Sample | None = None) -> OwnItems:

@@ -28,20 +28,7 @@ ONE_PASS = {  # what is left of the switches
 
 
 def after_arrivals(rules: Rules, state: State, ratings: Ratings) -> State:
-    """Form the state after a round.
-
-    Parameters
-    ----------
-    rules : Rules
-    state : State
-        Before the round.
-    ratings : Ratings
-
-    Returns
-    -------
-    State
-        Its numbers need not be finite.
-    """
+    """Form the state after a round."""
     index, rate, alpha = state.by_item, rules.rate, rules.alpha
     weight = state.weight**2 if rules.twice else state.weight
     users, items, clients = ratings.users, ratings.items, state.clients.copy()

@@ -25,27 +25,7 @@ def mean_of_copies(
     twice: bool,
     ratings: Ratings,
 ) -> Float[np.ndarray, "users items K"]:
-    """Means of what reaches each client about each item; zeros where nothing does.
-
-    Parameters
-    ----------
-    copies : callable
-        From a client to the messages that reach it.
-    weight : (n_users, n_users)
-        W.
-    twice : bool
-        Whether the receiver multiplies by W again.
-    ratings : Ratings
-
-    Returns
-    -------
-    (n_users, n_items, K)
-
-    Raises
-    ------
-    InputError
-        If there are too many to keep.
-    """
+    """Means of what reaches each client about each item; zeros where nothing does."""
     out: np.ndarray | None = None
     for client in range(ratings.n_users):
         rows = copies(client)
@@ -66,25 +46,7 @@ def mean_of_rows(
     twice: bool,
     ratings: Ratings,
 ) -> Float[np.ndarray, "users items K"]:
-    """The same means where a row is one for all who receive it, of the rows of those who are heard.
-
-    Parameters
-    ----------
-    rows : (n_ratings, K)
-    heard : (n_ratings,) bool
-    index : ByItem
-    weight, twice, ratings
-        As of ``mean_of_copies``.
-
-    Returns
-    -------
-    (n_users, n_items, K)
-
-    Raises
-    ------
-    InputError
-        If there are too many to keep.
-    """
+    """The same means where a row is one for all who receive it, of the rows of those who are heard."""
     out, everybody = _table(ratings, rows.shape[1]), np.arange(ratings.n_users)
     for item, here in index.raters():
         entry = index.entry[here][heard[index.entry[here]]]

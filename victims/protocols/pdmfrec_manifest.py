@@ -19,18 +19,7 @@ ITEM_SET, CO_RATED = "item-set", "co-rated"
 
 
 def told_to_the_helper(helper: Literal["item-set", "counts"], ratings: Ratings) -> Iterator[SetUp]:
-    """Form what the helper needs for W.
-
-    Parameters
-    ----------
-    helper : "item-set" or "counts"
-        Sets of items, or sizes of intersections and of sets.
-    ratings : Ratings
-
-    Yields
-    ------
-    SetUp
-    """
+    """Form what the helper needs for W."""
     if helper == "item-set":
         yield SetUp(ITEM_SET, HELPER, ratings.users, ratings.items)
         return
@@ -40,18 +29,7 @@ def told_to_the_helper(helper: Literal["item-set", "counts"], ratings: Ratings) 
 
 
 def manifest_of(victim: Any, ratings: Ratings, rounds: list[int]) -> Manifest:
-    """Write down everything that neighbours know.
-
-    Parameters
-    ----------
-    victim : PDMFRec
-    ratings : Ratings
-    rounds : list of int
-
-    Returns
-    -------
-    Manifest
-    """
+    """Write down everything that neighbours know."""
     beyond: dict[str, Any] = {"own_items": True}  # each client has copies of its own, and keeps them
     beyond |= {name: getattr(victim, name) for name in ("own_step", "weight", "variant", "threshold")}
     moves = victim.own_step and (victim.local_steps > 1 or victim.sends != "gradient")

@@ -16,18 +16,10 @@ from victims.data.ratings import Ratings
 
 
 class Pass(NamedTuple):
-    """What one pass of clients over their ratings comes to.
+    """What one pass of clients over their ratings comes to."""
 
-    Attributes
-    ----------
-    clients : (n_users, K)
-        U after it.
-    gradient : (n_ratings, K)
-        The gradient of V_i^u of each rating.
-    """
-
-    clients: Float[np.ndarray, "users K"]
-    gradient: Float[np.ndarray, "ratings K"]
+    clients: Float[np.ndarray, "users K"]  # U after it
+    gradient: Float[np.ndarray, "ratings K"]  # the gradient of V_i^u of each rating
 
 
 def pass_in_order(
@@ -38,24 +30,7 @@ def pass_in_order(
     rate: float,
     alpha: float,
 ) -> Pass:
-    """Equations (2) to (4) after each rating, all clients at once: the k-th rating of each in step k.
-
-    Parameters
-    ----------
-    ratings : Ratings
-    order : (n_ratings,)
-        Numbers of ratings, by client, in the order in which the client goes through them.
-    clients : (n_users, K)
-        U before the round.
-    items : (n_ratings, K)
-        V_i^u of each rating before the round.
-    rate, alpha : float
-        gamma, alpha.
-
-    Returns
-    -------
-    Pass
-    """
+    """Equations (2) to (4) after each rating, all clients at once: the k-th rating of each in step k."""
     count = np.diff(ratings.indptr)
     largest = np.argsort(-count, kind="stable")
     busy = np.searchsorted(-count[largest], -np.arange(count.max(initial=0)), side="left")
@@ -79,17 +54,7 @@ def pass_at_once(
     rate: float,
     alpha: float,
 ) -> Pass:
-    """Equations (2) to (4) with all gradients at the state before the round.
-
-    Parameters
-    ----------
-    ratings, clients, items, rate, alpha
-        As of ``pass_in_order``.
-
-    Returns
-    -------
-    Pass
-    """
+    """Equations (2) to (4) with all gradients at the state before the round."""
     users = ratings.users
     u = clients[users]
     error = (ratings.values - np.einsum("rk,rk->r", u, items))[:, None]
@@ -99,18 +64,7 @@ def pass_at_once(
 
 
 def order_of_pass(ratings: Ratings, shuffle: str, seed: int, round_: int) -> Int[np.ndarray, " ratings"]:
-    """Numbers of ratings, by client: as they are, in an order of its own, or in a new one each round.
-
-    Parameters
-    ----------
-    ratings : Ratings
-    shuffle : {"never", "once", "rounds"}
-    seed, round_ : int
-
-    Returns
-    -------
-    (n_ratings,) int
-    """
+    """Numbers of ratings, by client: as they are, in an order of its own, or in a new one each round."""
     if shuffle == "never":
         return np.arange(ratings.n_ratings)
     draw = round_ if shuffle == "rounds" else 0
@@ -128,21 +82,7 @@ def pass_in_steps(
     size: int | None,
     mean: bool,
 ) -> Pass:
-    """Equations (2) to (4) after each minibatch: the k-th minibatch of each client in step k.
-
-    Parameters
-    ----------
-    ratings, order, clients, items, rate, alpha
-        As of ``pass_in_order``.
-    size : int or None
-        Ratings of a minibatch; None for all.
-    mean : bool
-        Whether errors are divided by how many ratings their minibatch has; alpha counts once then.
-
-    Returns
-    -------
-    Pass
-    """
+    """Equations (2) to (4) after each minibatch: the k-th minibatch of each client in step k."""
     user = ratings.users[order]
     place = np.arange(user.size) - ratings.indptr[user]
     step = place // size if size is not None else np.zeros_like(place)

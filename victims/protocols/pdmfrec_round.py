@@ -19,20 +19,11 @@ from victims.data.ratings import Ratings
 
 
 class ByItem(NamedTuple):
-    """Ratings in the order of their items.
+    """Ratings in the order of their items."""
 
-    Attributes
-    ----------
-    entry : (n_ratings,)
-        Numbers of ratings, by item, then client.
-    indptr : (n_items + 1,)
-    user : (n_ratings,)
-        Client of each of ``entry``.
-    """
-
-    entry: Int[np.ndarray, " ratings"]
+    entry: Int[np.ndarray, " ratings"]  # numbers of ratings, by item, then client
     indptr: Int[np.ndarray, " items_plus_1"]
-    user: Int[np.ndarray, " ratings"]
+    user: Int[np.ndarray, " ratings"]  # client of each of ``entry``
 
     def raters(self) -> Iterator[tuple[int, slice]]:
         """Items that somebody rated, and where their ratings lie."""
@@ -41,16 +32,7 @@ class ByItem(NamedTuple):
 
 
 def by_item(ratings: Ratings) -> ByItem:
-    """Sort ratings by item.
-
-    Parameters
-    ----------
-    ratings : Ratings
-
-    Returns
-    -------
-    ByItem
-    """
+    """Sort ratings by item."""
     entry = np.argsort(ratings.items, kind="stable")
     counts = np.bincount(ratings.items, minlength=ratings.n_items)
     return ByItem(entry, np.concatenate([[0], np.cumsum(counts)]), ratings.users[entry])
@@ -62,22 +44,7 @@ def delivered(
     weight: Float[np.ndarray, "users users"],
     twice: bool,
 ) -> Float[np.ndarray, "ratings K"]:
-    """Line 11 for rated items: the mean of what neighbours send about the item of each rating.
-
-    Parameters
-    ----------
-    sent : (n_ratings, K)
-        The row of each rating, before weights.
-    index : ByItem
-    weight : (n_users, n_users)
-        W.
-    twice : bool
-        Whether the receiver multiplies by W again.
-
-    Returns
-    -------
-    (n_ratings, K)
-    """
+    """Line 11 for rated items: the mean of what neighbours send about the item of each rating."""
     out = np.zeros_like(sent)
     for _, here in index.raters():
         users, entry = index.user[here], index.entry[here]
@@ -93,22 +60,7 @@ def mean_at(
     twice: bool,
     one_by_one: bool = False,
 ) -> Float[np.ndarray, "m K"]:
-    """Mean over the neighbours of each receiver among the senders; zeros where it has none.
-
-    Parameters
-    ----------
-    receivers, senders : (m,), (n,)
-    rows : (n, K)
-        Of the senders, about one item.
-    weight, twice
-        As of ``delivered``.
-    one_by_one : bool
-        Whether the receiver steps at every row, of which the mean is the row: their sum.
-
-    Returns
-    -------
-    (m, K)
-    """
+    """Mean over the neighbours of each receiver among the senders; zeros where it has none."""
     of_edge = weight[receivers[:, None], senders]
     total = (of_edge**2 if twice else of_edge) @ rows
     return total if one_by_one else total / np.maximum(np.count_nonzero(of_edge, axis=1), 1)[:, None]
@@ -130,25 +82,7 @@ def item_factors_at(
     items: Int[np.ndarray, " pairs"],
     one_by_one: bool = False,
 ) -> Float[np.ndarray, "pairs K"]:
-    """V_j^u of any pairs of a client and an item.
-
-    Parameters
-    ----------
-    ratings, index, weight, twice, rate
-        As elsewhere here.
-    rated : (n_ratings, K)
-        V of rated items.
-    sent_so_far : (n_ratings, K)
-        For each rating the sum over rounds of its rows.
-    start : callable
-    users, items : (n_pairs,)
-    one_by_one : bool
-        As of ``mean_at``.
-
-    Returns
-    -------
-    (n_pairs, K)
-    """
+    """V_j^u of any pairs of a client and an item."""
     out = start(users, items).astype(np.float64, copy=True)
     order = np.argsort(items, kind="stable")
     cuts = np.searchsorted(items[order], np.arange(index.indptr.size))
@@ -166,17 +100,7 @@ def item_factors_at(
 def entry_of(
     ratings: Ratings, users: Int[np.ndarray, " pairs"], items: Int[np.ndarray, " pairs"]
 ) -> Int[np.ndarray, " pairs"]:
-    """Number of the rating of each pair; -1 where the client did not rate the item.
-
-    Parameters
-    ----------
-    ratings : Ratings
-    users, items : (n_pairs,)
-
-    Returns
-    -------
-    (n_pairs,) int
-    """
+    """Number of the rating of each pair; -1 where the client did not rate the item."""
     if ratings.n_ratings == 0:
         return np.full(users.size, -1)
     key = ratings.users.astype(np.int64) * ratings.n_items + ratings.items

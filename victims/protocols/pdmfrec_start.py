@@ -16,24 +16,13 @@ SHARED, PRIVATE, CLIENTS = range(3)  # what is drawn
 
 @dataclass(frozen=True)
 class Start:
-    """How factors start.
+    """How factors start."""
 
-    Attributes
-    ----------
-    factors : int
-        K.
-    items : "shared" or "private"
-        One start of V for all clients, or one for each.
-    law : "uniform" or "normal"
-        Entries are uniform on 0..``scale``, or normal with that standard deviation.
-    scale : float
-        > 0.
-    """
-
-    factors: int
-    items: Literal["shared", "private"]
+    factors: int  # K
+    items: Literal["shared", "private"]  # one start of V for all clients, or one for each
+    # entries are uniform on 0..``scale``, or normal with that standard deviation
     law: Literal["uniform", "normal"]
-    scale: float
+    scale: float  # > 0
 
     def clients(self, seed: int, n_users: int) -> Float[np.ndarray, "users K"]:
         """U^0."""

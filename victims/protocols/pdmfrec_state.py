@@ -22,75 +22,35 @@ from victims.protocols.switches import Switches
 
 
 class State(NamedTuple):
-    """Everything that is carried from one round to the next.
-
-    Attributes
-    ----------
-    round, seed : int
-    clients : (n_users, K)
-        U.
-    rated : (n_ratings, K)
-        V_i^u of rated items.
-    sent : (n_ratings, K)
-        For each rating the sum over rounds of what left its client, as gradients.
-    by_item : ByItem
-    weight : (n_users, n_users)
-        W.
-    edges : Edges
-    arrived : (n_users, n_items, K), optional
-        Where receivers' means are their own: for each client the sum over rounds of the means of line 11,
-        as gradients.
-    """
+    """Everything that is carried from one round to the next."""
 
     round: int
     seed: int
-    clients: Float[np.ndarray, "users K"]
-    rated: Float[np.ndarray, "ratings K"]
+    clients: Float[np.ndarray, "users K"]  # U
+    rated: Float[np.ndarray, "ratings K"]  # V_i^u of rated items
+    # for each rating the sum over rounds of what left its client, as gradients
     sent: Float[np.ndarray, "ratings K"]
     by_item: ByItem
-    weight: Float[np.ndarray, "users users"]
+    weight: Float[np.ndarray, "users users"]  # W
     edges: Edges
+    # where receivers' means are their own: for each client the sum over rounds of the means of line 11, as
+    # gradients
     arrived: Float[np.ndarray, "users items K"] | None = None
 
 
 class Rules(NamedTuple):
-    """How clients step.
+    """How clients step."""
 
-    Attributes
-    ----------
-    rate, alpha : float
-        gamma > 0, alpha >= 0.
-    twice : bool
-        Whether the receiver multiplies by W again (line 11).
-    own_step : bool
-        Whether clients step their own V_i by their own gradient (line 5).
-    on_arrival : bool
-        Whether receivers step at every row that arrives.
-    switches : Switches
-    """
-
-    rate: float
-    alpha: float
-    twice: bool
-    own_step: bool
-    on_arrival: bool
+    rate: float  # gamma > 0, alpha >= 0
+    alpha: float  # gamma > 0, alpha >= 0
+    twice: bool  # whether the receiver multiplies by W again (line 11)
+    own_step: bool  # whether clients step their own V_i by their own gradient (line 5)
+    on_arrival: bool  # whether receivers step at every row that arrives
     switches: Switches
 
 
 def moved_items(state: State, ratings: Ratings, client: int) -> Int[np.ndarray, " items"]:
-    """List the items whose factor a client has moved or been told to move.
-
-    Parameters
-    ----------
-    state : State
-    ratings : Ratings
-    client : int
-
-    Returns
-    -------
-    (items,) int
-        Ascending.
-    """
+    """List the items whose factor a client has moved or been told to move."""
     if state.round == 0:
         return np.zeros(0, np.int64)
     told = state.weight[client] != 0
@@ -100,21 +60,12 @@ def moved_items(state: State, ratings: Ratings, client: int) -> Int[np.ndarray, 
 
 @dataclass(frozen=True, eq=False)
 class OwnItems:
-    """Each client's own V, and predictions with it.
-
-    Attributes
-    ----------
-    rules : Rules
-    start : Start
-    state : State
-    ratings : Ratings
-        Of the training.
-    """
+    """Each client's own V, and predictions with it."""
 
     rules: Rules
     start: Start
     state: State
-    ratings: Ratings
+    ratings: Ratings  # of the training
 
     def factors(
         self, users: Int[np.ndarray, " pairs"], items: Int[np.ndarray, " pairs"]

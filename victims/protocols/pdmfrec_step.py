@@ -22,21 +22,11 @@ from victims.protocols.switches import Switches
 
 
 class Passed(NamedTuple):
-    """What the passes of a round come to.
+    """What the passes of a round come to."""
 
-    Attributes
-    ----------
-    clients : (n_users, K)
-        U after them.
-    gradient : (n_ratings, K)
-        The gradient of V_i^u of each rating in the last one.
-    rated : (n_ratings, K)
-        V_i^u of rated items after the clients' own steps.
-    """
-
-    clients: Float[np.ndarray, "users K"]
-    gradient: Float[np.ndarray, "ratings K"]
-    rated: Float[np.ndarray, "ratings K"]
+    clients: Float[np.ndarray, "users K"]  # U after them
+    gradient: Float[np.ndarray, "ratings K"]  # the gradient of V_i^u of each rating in the last one
+    rated: Float[np.ndarray, "ratings K"]  # V_i^u of rated items after the clients' own steps
 
     def sent(self, switches: Switches, state: State) -> Float[np.ndarray, "ratings K"]:
         """The row of each rating, before any weight."""
@@ -46,19 +36,7 @@ class Passed(NamedTuple):
 
 
 def passed_of(rules: Rules, state: State, ratings: Ratings) -> Passed:
-    """Let every client go through its ratings.
-
-    Parameters
-    ----------
-    rules : Rules
-    state : State
-        Before the round.
-    ratings : Ratings
-
-    Returns
-    -------
-    Passed
-    """
+    """Let every client go through its ratings."""
     switches, order = rules.switches, np.arange(ratings.n_ratings)
     if switches.ratings_of_a_step is not None:
         order = order_of_pass(ratings, switches.shuffle, state.seed, state.round)
@@ -83,28 +61,7 @@ def _one_pass(
 def after_round(
     rules: Rules, start: Start, state: State, ratings: Ratings, received: Received | None
 ) -> State:
-    """Form the state after a round of Algorithm 1.
-
-    Parameters
-    ----------
-    rules : Rules
-    start : Start
-    state : State
-        Before the round.
-    ratings : Ratings
-    received : Received or None
-        What reaches neighbours; None for the rows as they are.
-
-    Returns
-    -------
-    State
-        Its numbers need not be finite.
-
-    Raises
-    ------
-    InputError
-        If the row of a rating of a client who is heard is missing, or a table is too large.
-    """
+    """Form the state after a round of Algorithm 1."""
     if rules.on_arrival:
         return after_arrivals(rules, state, ratings)
     switches, passed = rules.switches, passed_of(rules, state, ratings)

@@ -45,39 +45,14 @@ class PeerSwitches(Switches, NoServer):
 
 
 def check_peer_switches(victim: PeerSwitches, thing: str) -> None:
-    """Refuse values that no switch has, and switches that make no sense among neighbours.
-
-    Parameters
-    ----------
-    victim : PeerSwitches
-    thing : str
-        Its name.
-
-    Raises
-    ------
-    InputError
-        Naming the switch, the rule, the value and what to do.
-    """
+    """Refuse values that no switch has, and switches that make no sense among neighbours."""
     check_switches(victim, thing)
     refuse(victim, thing, {"row_factor": "before"}, GRADIENT_ALONE)
     refuse(victim, thing, {"biases": None}, NO_BIASES)
 
 
 def edges_present(switches: Switches, edges: Edges, n_users: int, seed: int, round_: int) -> Edges:
-    """Leave out the edges to clients who take no part in a round.
-
-    Parameters
-    ----------
-    switches : Switches
-    edges : Edges
-    n_users : int
-    seed, round_ : int
-
-    Returns
-    -------
-    Edges
-        The same object where everybody takes part.
-    """
+    """Leave out the edges to clients who take no part in a round."""
     if switches.participation == 1:
         return edges
     there = present(switches, n_users, seed, round_).stepping[edges.receiver]
@@ -92,22 +67,6 @@ def as_gradients(
     own: Float[np.ndarray, "*pairs K"],
 ) -> Float[np.ndarray, "*pairs K"]:
     """What receivers make of rows, as the gradients by which they would step as far.
-
-    Parameters
-    ----------
-    switches : Switches
-    rate : float
-        Of a receiver's step by a gradient, > 0.
-    arrived : (..., K)
-        Sums of the rows that arrived, each times its weight.
-    times : (...)
-        Sums of these weights.
-    own : (..., K)
-        The receiver's copies, after its own steps.
-
-    Returns
-    -------
-    (..., K)
 
     Examples
     --------

@@ -19,29 +19,7 @@ class Present(NamedTuple):
 
 
 def present(switches: Switches, n_users: int, seed: int, round_: int) -> Present:
-    """Draw the clients of a round; at least one is heard.
-
-    Parameters
-    ----------
-    switches : Switches
-        ``participation`` and ``dropout`` are shares of the clients, and of those who take part.
-    n_users : int
-        >= 1.
-    seed : int
-        In 0..2^63 - 1.
-    round_ : int
-        From 0.
-
-    Returns
-    -------
-    Present
-        (n_users,) each.
-
-    Raises
-    ------
-    InputError
-        If clients are drawn, and seed or round are out of the range of ``generator``.
-    """
+    """Draw the clients of a round; at least one is heard."""
     stepping = np.ones(n_users, bool)
     if switches.participation < 1:
         many = max(round(switches.participation * n_users), 1)

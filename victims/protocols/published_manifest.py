@@ -16,25 +16,7 @@ def published_manifest(
     hyperparameters: dict[str, float],
     **more: Any,
 ) -> Manifest:
-    """Write down what a participant of a published protocol knows.
-
-    Parameters
-    ----------
-    protocol : str
-        Its name in recordings.
-    victim : FedMVMF, FedMF or DecentralisedMF
-        Its switches are not in this manifest.
-    ratings : Ratings
-    rounds : list of int
-    hyperparameters : dict
-        Public numbers.
-    more
-        Fields of the manifest that this protocol has beyond a server and ratings.
-
-    Returns
-    -------
-    Manifest
-    """
+    """Write down what a participant of a published protocol knows."""
     of_ratings: dict[str, Any] = {"n_attributes": 0, "attribute_groups": [], "parties": {"server": -1}}
     return Manifest(
         format="factorleak-transcript",

@@ -55,27 +55,13 @@ class Shape(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Sums of what is sent in a round, as one party sees them, in the order of ``Shape.group_of``.
+    """Sums of what is sent in a round, as one party sees them, in the order of ``Shape.group_of``."""
 
-    Attributes
-    ----------
-    values : (groups, factors) float64
-        Zero where not released.
-    released : (groups,) bool
-        Formed, and shown.
-    shape : Shape
-        What each is about.
-    receiver : int
-        Who sees them.
-    sender : (groups,) int
-        Who sends them back to it; itself where it adds up by itself.
-    """
-
-    values: Float[np.ndarray, "rows factors"]
-    released: Bool[np.ndarray, " rows"]
-    shape: Shape
-    receiver: int
-    sender: Int[np.ndarray, " rows"]
+    values: Float[np.ndarray, "rows factors"]  # zero where not released
+    released: Bool[np.ndarray, " rows"]  # formed, and shown
+    shape: Shape  # what each is about
+    receiver: int  # who sees them
+    sender: Int[np.ndarray, " rows"]  # who sends them back to it; itself where it adds up by itself
 
 
 class PlainTotal(NamedTuple):

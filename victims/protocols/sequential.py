@@ -28,20 +28,7 @@ class Chains(NamedTuple):
 
 
 def chains(group: Int[np.ndarray, " entries"], n_groups: int, rng: np.random.Generator | None) -> Chains:
-    """Put the entries of each group into random order, cut into tables.
-
-    Parameters
-    ----------
-    group : (n_entries,)
-        Group of each entry.
-    n_groups : int
-    rng : numpy.random.Generator or None
-        None leaves them in their order.
-
-    Returns
-    -------
-    Chains
-    """
+    """Put the entries of each group into random order, cut into tables."""
     drawn = np.zeros(group.size) if rng is None else rng.random(group.size)
     order = np.lexsort((drawn, group))
     size = np.bincount(group, minlength=n_groups)

@@ -41,26 +41,7 @@ def declared(
     rule: str | None = None,
     more: dict[str, Any] | None = None,
 ) -> Manifest:
-    """A manifest of version 1 as version 2, with the clients' rule of these switches.
-
-    Parameters
-    ----------
-    switches : Switches
-    manifest : Manifest
-        Of the published protocol, which says what a gradient is.
-    rate : float or None
-        gamma of the client's step on its copies; None where it is not one number.
-    item_pull : float
-        mu of that step, which regularises the copies.
-    rule : str, optional
-        Name of the rule, where it is not the manifest's ``update``.
-    more : mapping, optional
-        Keys of the rule that the format does not know.
-
-    Returns
-    -------
-    Manifest
-    """
+    """A manifest of version 1 as version 2, with the clients' rule of these switches."""
     upload, known = manifest.upload, True
     if switches.sends != "gradient":
         known = rate is not None

@@ -22,15 +22,9 @@ Variant = Literal["full", "-sim", "-sim,all"]
 
 @dataclass(frozen=True, eq=False)
 class SimilarityGraph:
-    """The graph; it has no direction.
+    """The graph; it has no direction."""
 
-    Attributes
-    ----------
-    weight : (n_users, n_users) float64
-        W, 0 where there is no edge.
-    """
-
-    weight: Float[np.ndarray, "users users"]
+    weight: Float[np.ndarray, "users users"]  # W, 0 where there is no edge
 
     @property
     def edges(self) -> Edges:
@@ -40,37 +34,14 @@ class SimilarityGraph:
 
 
 def co_rated(ratings: Ratings) -> Int[np.ndarray, "users users"]:
-    """|I_u n I_u'| of all pairs; |I_u| on the diagonal.
-
-    Parameters
-    ----------
-    ratings : Ratings
-
-    Returns
-    -------
-    (n_users, n_users) int
-    """
+    """|I_u n I_u'| of all pairs; |I_u| on the diagonal."""
     ones = np.ones(ratings.n_ratings, np.int32)
     rated = sp.csr_array((ones, ratings.items, ratings.indptr), shape=(ratings.n_users, ratings.n_items))
     return (rated @ rated.T).toarray()
 
 
 def similarity_graph(ratings: Ratings, threshold: int, variant: Variant) -> SimilarityGraph:
-    """The graph of a variant of the protocol.
-
-    Parameters
-    ----------
-    ratings : Ratings
-        What clients train on.
-    threshold : int
-        Fewest items in common of neighbours, >= 1.
-    variant : str
-        ``full``: equations (5) and (6); ``-sim``: the same neighbours, W = 1; ``-sim,all``: everybody, W = 1.
-
-    Returns
-    -------
-    SimilarityGraph
-    """
+    """The graph of a variant of the protocol."""
     if variant == "-sim,all":
         weight = np.ones((ratings.n_users, ratings.n_users))
     else:

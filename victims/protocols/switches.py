@@ -95,17 +95,7 @@ class Switches:
 
 
 def default_switches(victim: Switches) -> dict[str, Any]:
-    """Look up the switches' values in the published protocol of a victim.
-
-    Parameters
-    ----------
-    victim : Switches
-
-    Returns
-    -------
-    dict
-        By name.
-    """
+    """Look up the switches' values in the published protocol of a victim."""
     own = {field.name: field.default for field in fields(victim)}
     return {field.name: own[field.name] for field in fields(Switches)}
 
@@ -113,21 +103,7 @@ def default_switches(victim: Switches) -> dict[str, Any]:
 def check_switches(
     victim: Any, thing: str, uploads: tuple[str, ...] = ("gradient", "delta", "weights")
 ) -> None:
-    """Refuse values that no switch has, and switches that make no sense together.
-
-    Parameters
-    ----------
-    victim : Switches
-    thing : str
-        Its name.
-    uploads : tuple of str
-        Values of ``upload``.
-
-    Raises
-    ------
-    InputError
-        Naming the switch, the rule, the value and what to do.
-    """
+    """Refuse values that no switch has, and switches that make no sense together."""
     require_fields(
         victim,
         thing,
@@ -161,21 +137,7 @@ def check_switches(
 
 
 def refuse(switches: Any, thing: str, needed: dict[str, Any], why: str) -> None:
-    """Refuse switches that another one leaves no choice of.
-
-    Parameters
-    ----------
-    switches : Switches
-    thing : str
-        The victim's name.
-    needed : mapping of switch to value
-    why : str
-
-    Raises
-    ------
-    InputError
-        For the first that has another value.
-    """
+    """Refuse switches that another one leaves no choice of."""
     for name, value in needed.items():
         given = getattr(switches, name)
         if given != value:
@@ -190,23 +152,7 @@ def rule_of(
     moves_items: bool,
     **more: Any,
 ) -> ClientRule:
-    """The clients' rule of these switches, as recordings declare it.
-
-    Parameters
-    ----------
-    switches : Switches
-    rule : str, optional
-        Its name.
-    rows : "rated" or "all"
-    moves_items : bool
-        Whether clients step copies of their own between their local steps.
-    **more
-        Other keys; those that the format does not know come in this order.
-
-    Returns
-    -------
-    ClientRule
-    """
+    """The clients' rule of these switches, as recordings declare it."""
     said: dict[str, Any] = {"loss": "squared", "link": "identity", "clip": "none", "start": "kept"}
     return ClientRule(
         rule=rule,

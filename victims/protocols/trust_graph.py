@@ -22,24 +22,7 @@ Fallback = Literal["nobody", "random", "similarity"]
 
 
 def trusted(ratings: Ratings, degree: int, fallback: Fallback, seed: int, draw: int) -> Edges:
-    """At most ``degree`` receivers of every user, each once.
-
-    Parameters
-    ----------
-    ratings : Ratings
-        Whose ``trust`` says who trusts whom.
-    degree : int
-        d, >= 1.
-    fallback : "nobody", "random" or "similarity"
-        Who fills up where a user trusts fewer: nobody, users drawn at random, or those whose lists of rated
-        items have the largest cosine with the user's own, which somebody must know to find them.
-    seed, draw : int
-        Another draw is another choice among more than ``degree``, and of the random ones.
-
-    Returns
-    -------
-    Edges
-    """
+    """At most ``degree`` receivers of every user, each once."""
     n_users = ratings.n_users
     degree = min(degree, n_users - 1)
     rng = generator(seed, Purpose.TRUSTED_RECEIVERS, draw)
@@ -59,18 +42,6 @@ def walked(graph: Edges, degree: int, length: int, seed: int, draw: int) -> Edge
 
     A walk goes along the edges of ``graph``, each as likely as its weight, and ends where there is none. A
     user met on several walks, or twice on one, counts as often; the walker itself does not receive.
-
-    Parameters
-    ----------
-    graph : Edges
-    degree, length : int
-        Both >= 1.
-    seed, draw : int
-
-    Returns
-    -------
-    Edges
-        Weights are numbers of meetings.
     """
     if graph.sender.size == 0:
         return graph
@@ -96,20 +67,7 @@ def walked(graph: Edges, degree: int, length: int, seed: int, draw: int) -> Edge
 
 
 def edges_of(pairs: Int[np.ndarray, "edges 2"], weight: Float[np.ndarray, " edges"] | None = None) -> Edges:
-    """Make a graph of distinct pairs of sender and receiver, in any order.
-
-    Parameters
-    ----------
-    pairs : (edges, 2) int
-        Sender, receiver.
-    weight : (edges,), optional
-        What a receiver multiplies the rows with; 1 if not told.
-
-    Returns
-    -------
-    Edges
-        By receiver, then sender.
-    """
+    """Make a graph of distinct pairs of sender and receiver, in any order."""
     order = np.lexsort((pairs[:, 0], pairs[:, 1]))
     times = np.ones(len(pairs)) if weight is None else weight[order]
     return Edges(pairs[order, 0].astype(np.int32), pairs[order, 1].astype(np.int32), times)
@@ -164,22 +122,7 @@ def draw_absent(
     n_columns: int,
     rng: np.random.Generator,
 ) -> Int[np.ndarray, "drawn 2"]:
-    """Draw distinct columns of every row uniformly among those that are not taken.
-
-    Parameters
-    ----------
-    taken : (n,) int64
-        Ascending and distinct: row * n_columns + column.
-    counts : (n_rows,) int
-        How many to draw; a row with fewer free columns gives all of them.
-    n_columns : int
-    rng : numpy.random.Generator
-
-    Returns
-    -------
-    (n_drawn, 2)
-        Rows and columns, ascending.
-    """
+    """Draw distinct columns of every row uniformly among those that are not taken."""
     free = n_columns - np.bincount(taken // n_columns, minlength=counts.size)
     wanted = np.minimum(counts, free)
     # few columns are free, or nearly all of them are drawn: shuffle what is free

@@ -40,27 +40,7 @@ class Sent:
 
 
 def party_of(path: Path, manifest: Manifest, decrypters: Int[np.ndarray, " rows"], adversary: str) -> Party:
-    """Who an adversary is.
-
-    Parameters
-    ----------
-    path : Path
-        Of the recording, for messages.
-    manifest : Manifest
-    decrypters : (n_sums,) int
-        Senders of decrypted sums.
-    adversary : str
-        One of ``ADVERSARIES``; ``client:3`` is client 3, clients by their numbers.
-
-    Returns
-    -------
-    Party
-
-    Raises
-    ------
-    InputError
-        If nobody, or somebody who was not recorded.
-    """
+    """Who an adversary is."""
     if not isinstance(adversary, str):
         raise InputError(f"adversary must be one of {', '.join(ADVERSARIES)}, got {adversary!r:.80}")
     recorded = manifest.adversary
@@ -92,30 +72,16 @@ def party_of(path: Path, manifest: Manifest, decrypters: Int[np.ndarray, " rows"
 
 
 class Party(NamedTuple):
-    """Who sees.
+    """Who sees."""
 
-    Attributes
-    ----------
-    identifier : int
-        Of the format: a client, or a negative number of the manifest.
-    everything : bool
-        Whether it reads every message.
-    key : bool
-        Whether it holds the clients' key.
-    members : tuple of int
-        Clients who are the adversary, ascending.
-    adds_up : bool
-        Whether it makes one row of the copies of a row that reach its members.
-    knows_edges, knows_weights : bool
-        Whether it knows the whole graph, and the weights of edges that are not its members'.
-    """
-
-    identifier: int
-    everything: bool = False
-    key: bool = False
-    members: tuple[int, ...] = ()
-    adds_up: bool = False
+    identifier: int  # of the format: a client, or a negative number of the manifest
+    everything: bool = False  # whether it reads every message
+    key: bool = False  # whether it holds the clients' key
+    members: tuple[int, ...] = ()  # clients who are the adversary, ascending
+    adds_up: bool = False  # whether it makes one row of the copies of a row that reach its members
+    # whether it knows the whole graph, and the weights of edges that are not its members'
     knows_edges: bool = False
+    # whether it knows the whole graph, and the weights of edges that are not its members'
     knows_weights: bool = False
 
     @property
@@ -125,18 +91,7 @@ class Party(NamedTuple):
 
 
 def seen_by(party: Party, rows: Sent) -> dict[int, Sums]:
-    """Rows that a party sent or received, by round.
-
-    Parameters
-    ----------
-    party : Party
-    rows : Sent
-
-    Returns
-    -------
-    dict of int to Sums
-        Only rounds of which it sees some.
-    """
+    """Rows that a party sent or received, by round."""
     on_the_wire = rows.receiver != rows.sender  # what somebody adds up by itself is not sent
     seen = on_the_wire & party.everything
     seen |= np.isin(rows.receiver, party.parties) | np.isin(rows.sender, party.parties)

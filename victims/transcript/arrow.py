@@ -62,22 +62,7 @@ class ColumnFile:
 
 
 def find_columns(directory: Path, stem: str) -> Path:
-    """``stem.arrow`` or ``stem.parquet`` in a directory.
-
-    Parameters
-    ----------
-    directory : Path
-    stem : str
-
-    Returns
-    -------
-    Path
-
-    Raises
-    ------
-    InputError
-        If neither is there.
-    """
+    """``stem.arrow`` or ``stem.parquet`` in a directory."""
     for suffix in (".arrow", ".parquet"):
         if (directory / f"{stem}{suffix}").is_file():
             return directory / f"{stem}{suffix}"
@@ -85,24 +70,7 @@ def find_columns(directory: Path, stem: str) -> Path:
 
 
 def open_columns(path: Path) -> ColumnFile:
-    """Open an Arrow IPC (Feather v2) or Parquet file.
-
-    Parameters
-    ----------
-    path : Path
-        ``*.parquet``, or any other name for Arrow IPC.
-
-    Returns
-    -------
-    ColumnFile
-        Its batches, checked in full, and the metadata.
-
-    Raises
-    ------
-    InputError
-        If the file is neither, is truncated or damaged, or grows beyond 8 GiB (or half of the
-        memory) when decoded, or beyond 256 MiB and a hundred times its size.
-    """
+    """Open an Arrow IPC (Feather v2) or Parquet file."""
     try:
         size = path.stat().st_size
         most = min(DECODED_BYTES, UNCOMPRESSED + EXPANSION * size)
@@ -165,15 +133,6 @@ def memory_limit(extra: int) -> Iterator[None]:
     """Let this process grow by no more than some bytes, so that a decompression bomb ends in ``MemoryError``.
 
     Without effect where the platform has no such limit.
-
-    Parameters
-    ----------
-    extra : int
-        Bytes.
-
-    Yields
-    ------
-    None
     """
     try:
         import resource

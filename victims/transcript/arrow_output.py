@@ -11,11 +11,6 @@ class ArrowOutput:
     """A file of record batches, whose handle is given back even where its end cannot be written.
 
     A full disk would else stay full: a file that is removed keeps its place for as long as it is open.
-
-    Parameters
-    ----------
-    path : Path
-    schema : pyarrow.Schema
     """
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:

@@ -14,35 +14,20 @@ from victims.transcript.messages import Broadcast, Messages
 
 @dataclass(frozen=True)
 class Uploads:
-    """The rows that some clients uploaded in one round, padded to one length.
-
-    Attributes
-    ----------
-    round : int
-    kind, index : (1 or n_users, n_rows)
-        One row when all clients sent the same list.
-    position : (1 or n_users, n_rows)
-        Row in ``broadcast.factors``; 0 on padding.
-    valid : (1 or n_users, n_rows) bool
-        False on padding, whose gradients are 0.
-    gradients : (n_users, n_rows, factors)
-        Sums over a client's ratings: means are multiplied by the number of rows, where the manifest declares
-        them.
-    broadcast : Broadcast
-    reference : (n_users, n_rows, factors), or None
-        The factor that each row was computed at, where that is not what was broadcast; 0 on padding.
-    sequence : (n_users, n_rows), or None
-        Place of each row among those that the client sent, where the adversary sees it.
-    """
+    """The rows that some clients uploaded in one round, padded to one length."""
 
     round: int
-    kind: Int[np.ndarray, "a rows"]
-    index: Int[np.ndarray, "b rows"]
-    position: Int[np.ndarray, "c rows"]
-    valid: Bool[np.ndarray, "d rows"]
+    kind: Int[np.ndarray, "a rows"]  # one row when all clients sent the same list
+    index: Int[np.ndarray, "b rows"]  # one row when all clients sent the same list
+    position: Int[np.ndarray, "c rows"]  # row in ``broadcast.factors``; 0 on padding
+    valid: Bool[np.ndarray, "d rows"]  # false on padding, whose gradients are 0
+    # sums over a client's ratings: means are multiplied by the number of rows, where the manifest declares
+    # them
     gradients: Float[np.ndarray, "users rows factors"]
     broadcast: Broadcast
+    # the factor that each row was computed at, where that is not what was broadcast; 0 on padding
     reference: Float[np.ndarray, "users rows factors"] | None = None
+    # place of each row among those that the client sent, where the adversary sees it
     sequence: Int[np.ndarray, "users rows"] | None = None
 
     @property
@@ -106,28 +91,7 @@ def gathered(
     members: Int[np.ndarray, " users"],
     rule: ClientRule,
 ) -> Uploads:
-    """Gather the uploads of some clients in one round.
-
-    Parameters
-    ----------
-    messages : Messages
-        With gradients.
-    layout : Layout
-        Of these messages.
-    broadcast : Broadcast
-        Of the round.
-    round_row : int
-        Position of the round in ``layout.rounds``.
-    members : (n_users,) int
-        Positions of the clients in ``layout.users``.
-    rule : ClientRule
-        As declared.
-
-    Returns
-    -------
-    Uploads
-        Clients in the order of ``members``.
-    """
+    """Gather the uploads of some clients in one round."""
     assert messages.gradient is not None
     start, length = layout.start[round_row, members], layout.length[round_row, members]
     n_users, n_rows = members.size, int(length.max(initial=0))

@@ -19,83 +19,31 @@ from victims.transcript.written_columns import kind_array
 
 
 def truth_path(transcript: Path | str) -> Path:
-    """Say where the truth lies: ``NAME.truth.arrow`` beside the transcript ``NAME``.
-
-    Parameters
-    ----------
-    transcript : Path or str
-        The transcript's directory.
-
-    Returns
-    -------
-    Path
-    """
+    """Say where the truth lies: ``NAME.truth.arrow`` beside the transcript ``NAME``."""
     transcript = Path(transcript)
     return transcript.with_name(f"{transcript.name}.truth.arrow")
 
 
 def factors_path(transcript: Path | str) -> Path:
-    """Say where the clients' factors lie: ``NAME.factors.arrow`` beside the transcript ``NAME``.
-
-    Parameters
-    ----------
-    transcript : Path or str
-        The transcript's directory.
-
-    Returns
-    -------
-    Path
-    """
+    """Say where the clients' factors lie: ``NAME.factors.arrow`` beside the transcript ``NAME``."""
     transcript = Path(transcript)
     return transcript.with_name(f"{transcript.name}.factors.arrow")
 
 
 def key_path(transcript: Path | str) -> Path:
-    """Say where the clients' key lies: ``NAME.key.json`` beside the transcript ``NAME``.
-
-    Parameters
-    ----------
-    transcript : Path or str
-        The transcript's directory.
-
-    Returns
-    -------
-    Path
-    """
+    """Say where the clients' key lies: ``NAME.key.json`` beside the transcript ``NAME``."""
     transcript = Path(transcript)
     return transcript.with_name(f"{transcript.name}.key.json")
 
 
 def clients_path(transcript: Path | str) -> Path:
-    """Say where the clients' names lie: ``NAME.clients.json`` beside the transcript ``NAME``.
-
-    Parameters
-    ----------
-    transcript : Path or str
-        The transcript's directory.
-
-    Returns
-    -------
-    Path
-    """
+    """Say where the clients' names lie: ``NAME.clients.json`` beside the transcript ``NAME``."""
     transcript = Path(transcript)
     return transcript.with_name(f"{transcript.name}.clients.json")
 
 
 def write_key(path: Path, key: Mapping[str, str]) -> None:
-    """Write a key, readable by its owner only.
-
-    Parameters
-    ----------
-    path : Path
-    key : mapping of str to str
-        What the clients decrypt with.
-
-    Raises
-    ------
-    OSError
-        If the file cannot be written.
-    """
+    """Write a key, readable by its owner only."""
     write_text(path, json.dumps(dict(key), indent=1) + "\n", PRIVATE)
 
 
@@ -105,23 +53,7 @@ def write_columns(
     metadata: dict[bytes, bytes] | None = None,
     mode: int = PUBLIC,
 ) -> None:
-    """Write an Arrow IPC file batch by batch; it appears under its name only when complete.
-
-    Parameters
-    ----------
-    path : Path
-    batches : iterable of dict
-        Column name to array.
-    metadata : dict of bytes to bytes, optional
-        Of the schema.
-    mode : int
-        Of the file.
-
-    Raises
-    ------
-    InputError
-        If there is no batch.
-    """
+    """Write an Arrow IPC file batch by batch; it appears under its name only when complete."""
     with replacing(path, mode) as partial, ExitStack() as opened:
         writer = None
         for columns in batches:
@@ -138,19 +70,6 @@ def write_truth(path: Path | str, user: Numbers, kind: Numbers, index: Numbers, 
     """Write what the clients kept private: ratings that exist, and all attribute columns.
 
     The file is as private as a key, readable by its owner only: it holds what everything here is about.
-
-    Parameters
-    ----------
-    path : Path or str
-    user, kind, index : (n_rows,) whole numbers
-        Clients >= 0, ``ITEM`` or ``ATTRIBUTE``, and which.
-    value : (n_rows,)
-        Stars, or attributes.
-
-    Raises
-    ------
-    InputError
-        If ids do not fit into 32 bits, a number is not finite, or lengths differ.
     """
     fits = ">= 0 and fit into 32 bits"
     columns = {

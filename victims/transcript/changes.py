@@ -41,21 +41,6 @@ def as_changes(
     Weights become changes. Of clients that send a row for every item, rows of zeros, weights as they were
     broadcast, and rows that are the multiple of their factor that the client's other rows share, are left
     out; where that multiple (weight decay) is not public, it is taken off the other rows, too.
-
-    Parameters
-    ----------
-    messages : Messages
-        With gradients.
-    broadcasts : mapping of round to Broadcast
-        With a row for each index used.
-    manifest : Manifest
-        What is declared; a missing ``rule.upload`` is found out.
-
-    Returns
-    -------
-    messages : Messages
-    manifest : Manifest
-        With the ``rule.upload`` that was declared or found; None where rows are not near their factors.
     """
     assert messages.gradient is not None
     rule = manifest.rule
@@ -80,18 +65,7 @@ def as_changes(
 
 
 def are_weights(messages: Messages, broadcasts: Mapping[int, Broadcast]) -> bool:
-    """Whether rows lie where their factors lie, as copies of factors do and gradients do not.
-
-    Parameters
-    ----------
-    messages : Messages
-        With gradients.
-    broadcasts : mapping of round to Broadcast
-
-    Returns
-    -------
-    bool
-    """
+    """Whether rows lie where their factors lie, as copies of factors do and gradients do not."""
     step = max(messages.n_rows // SAMPLED, 1)
     sample = messages.rows([np.arange(chunk.size) % step == 0 for chunk in messages.sender])
     blocks = [block for chunk in _blocks(sample, broadcasts) for block in chunk]
@@ -104,19 +78,7 @@ def are_weights(messages: Messages, broadcasts: Mapping[int, Broadcast]) -> bool
 
 
 def positions(messages: Messages, broadcasts: Mapping[int, Broadcast]) -> Iterator[Int[np.ndarray, " rows"]]:
-    """Find, chunk by chunk, the row of each upload's factor in the broadcast of its round.
-
-    Parameters
-    ----------
-    messages : Messages
-    broadcasts : mapping of int to Broadcast
-        By round; each round of the messages has one.
-
-    Yields
-    ------
-    (rows,) int
-        Of a chunk; -1 where nothing of that kind and index was broadcast.
-    """
+    """Find, chunk by chunk, the row of each upload's factor in the broadcast of its round."""
     for round_, kind, index in zip(messages.round, messages.kind, messages.index, strict=True):
         position = np.empty(round_.size, np.int64)
         for number in np.unique(round_).tolist():

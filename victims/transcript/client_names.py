@@ -25,21 +25,7 @@ SHOWN = 3  # names of a message
 
 
 def names_of(transcript: Path) -> Mapping[int, str]:
-    """Number of each client -> its name as Python writes it; empty where the recording keeps no names.
-
-    Parameters
-    ----------
-    transcript : Path
-
-    Returns
-    -------
-    mapping of int to str
-
-    Raises
-    ------
-    InputError
-        If the file is damaged.
-    """
+    """Number of each client -> its name as Python writes it; empty where the recording keeps no names."""
     path = clients_path(transcript)
     if not path.is_file():
         return {}
@@ -57,15 +43,6 @@ def names_of(transcript: Path) -> Mapping[int, str]:
 def members_of(adversary: str) -> tuple[int, ...]:
     """Numbers of the clients who are an adversary; none where it is no client.
 
-    Parameters
-    ----------
-    adversary : str
-        As ``numbered`` gives it.
-
-    Returns
-    -------
-    tuple of int
-
     Examples
     --------
     >>> members_of("client:3"), members_of("neighbours:3,7"), members_of("server")
@@ -81,21 +58,6 @@ def numbered(transcript: Path, adversary: str, n_users: int) -> str:
     """``client:NAME`` as ``client:NUMBER``; a name goes before a number, every other adversary is itself.
 
     ``neighbour:NAME`` likewise, and ``neighbours:NAME,NAME,...`` with distinct numbers, ascending.
-
-    Parameters
-    ----------
-    transcript : Path
-    adversary : str
-    n_users : int
-
-    Returns
-    -------
-    str
-
-    Raises
-    ------
-    InputError
-        If no client, or more than one, has that name, and it is no number either.
     """
     if adversary.startswith(CLIENT):
         return f"{CLIENT}{_number(transcript, adversary, adversary.removeprefix(CLIENT), n_users)}"
@@ -123,18 +85,7 @@ def _number(transcript: Path, adversary: str, wanted: str, n_users: int) -> int:
 
 
 def called_by_name(transcript: Path, adversary: str) -> str:
-    """Say which client a numbered adversary is; empty where it is none, or names are not kept.
-
-    Parameters
-    ----------
-    transcript : Path
-    adversary : str
-        As ``numbered`` gives it.
-
-    Returns
-    -------
-    str
-    """
+    """Say which client a numbered adversary is; empty where it is none, or names are not kept."""
     if not adversary.startswith(CLIENT):
         return ""
     name = names_of(transcript).get(int(adversary.removeprefix(CLIENT)))
@@ -143,15 +94,6 @@ def called_by_name(transcript: Path, adversary: str) -> str:
 
 def some_names(clients: Iterable[int] | np.ndarray, names: Mapping[int, str]) -> str:
     """A few clients by name, by number where they have none.
-
-    Parameters
-    ----------
-    clients : iterable of int
-    names : mapping of int to str
-
-    Returns
-    -------
-    str
 
     Examples
     --------
@@ -165,15 +107,6 @@ def some_names(clients: Iterable[int] | np.ndarray, names: Mapping[int, str]) ->
 
 def spoken(name: str) -> str:
     """A name as somebody would type it: a text without its quotes, anything else as Python writes it.
-
-    Parameters
-    ----------
-    name : str
-        As ``names_of`` gives it.
-
-    Returns
-    -------
-    str
 
     Examples
     --------

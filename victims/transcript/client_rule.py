@@ -93,18 +93,7 @@ class ClientRule(BaseModel):
 
 
 def of_version_1(update: str, zeros_if_unrated: bool) -> ClientRule:
-    """State what version 1 means by an update: one step over all ratings, a sum, squared loss.
-
-    Parameters
-    ----------
-    update : {"semi-als", "sgd"}
-    zeros_if_unrated : bool
-        Whether clients upload rows of zeros, too.
-
-    Returns
-    -------
-    ClientRule
-    """
+    """State what version 1 means by an update: one step over all ratings, a sum, squared loss."""
     return ClientRule(
         rule=update,
         order="batch",

@@ -22,28 +22,7 @@ from victims.transcript.arrow import ColumnFile
 def integer_chunks(
     file: ColumnFile, name: str, low: int, high: int, rule: str, null: int | None = None
 ) -> list[np.ndarray]:
-    """A column as int32 chunks with every value in ``[low, high]``; zero-copy for int32.
-
-    Parameters
-    ----------
-    file : ColumnFile
-    name : str
-    low, high : int
-        Both are allowed.
-    rule : str
-        Completes "must be".
-    null : int, optional
-        In ``[low, high]``; stands for rows that are null, which are refused otherwise.
-
-    Returns
-    -------
-    list of (rows,) int32
-
-    Raises
-    ------
-    InputError
-        If the type is not an integer, or a row is null or out of range.
-    """
+    """A column as int32 chunks with every value in ``[low, high]``; zero-copy for int32."""
     chunks = []
     for start, column in zip(file.offsets, file.columns(name), strict=False):
         if not pa.types.is_integer(column.type):
@@ -78,23 +57,7 @@ def _filled(path: Path, name: str, column: pa.Array, null: int) -> pa.Array:
 
 
 def kind_chunks(file: ColumnFile, codes_of: Mapping[str, int]) -> list[np.ndarray]:
-    """The column ``kind`` as codes; zero-copy where the dictionary lists the names in the order of 0, 1, ….
-
-    Parameters
-    ----------
-    file : ColumnFile
-    codes_of : mapping of name to int
-        Allowed names.
-
-    Returns
-    -------
-    list of (rows,) int
-
-    Raises
-    ------
-    InputError
-        If the type is another, or a row is null or of another kind.
-    """
+    """The column ``kind`` as codes; zero-copy where the dictionary lists the names in the order of 0, 1."""
     chunks = []
     for start, column in zip(file.offsets, file.columns("kind"), strict=False):
         plain = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
@@ -122,22 +85,7 @@ def kind_chunks(file: ColumnFile, codes_of: Mapping[str, int]) -> list[np.ndarra
 
 
 def hidden_chunks(file: ColumnFile, name: str) -> list[np.ndarray]:
-    """Where a column is null because a ciphertext stands for it.
-
-    Parameters
-    ----------
-    file : ColumnFile
-    name : str
-
-    Returns
-    -------
-    list of (rows,) bool
-
-    Raises
-    ------
-    InputError
-        If a null has no ciphertext of type large_binary or binary beside it.
-    """
+    """Where a column is null because a ciphertext stands for it."""
     nulls = [
         column.is_null().to_numpy(zero_copy_only=False) if column.null_count else np.zeros(len(column), bool)
         for column in file.columns(name)
@@ -161,23 +109,6 @@ def vector_chunks(
 
     Numbers too small to matter are read as 0, which copies the chunks that have some
     (``victims.common.limits``).
-
-    Parameters
-    ----------
-    file : ColumnFile
-    name : str
-    width : int
-    keep : list of (n_rows,) bool, optional
-        Rows of each chunk that are read.
-
-    Returns
-    -------
-    list of (rows, width) float32 or float64
-
-    Raises
-    ------
-    InputError
-        If the type or the length is wrong, or a row is null, not finite or too large.
     """
     chunks = []
     for chunk, (start, whole) in enumerate(zip(file.offsets, file.columns(name), strict=False)):
@@ -233,22 +164,7 @@ def _scanned(path: Path, name: str, values: np.ndarray, start: int) -> bool:
 
 
 def finite_chunks(file: ColumnFile, name: str) -> list[np.ndarray]:
-    """A column of finite numbers as float64 chunks; none may be beyond ``victims.common.limits.LARGEST``.
-
-    Parameters
-    ----------
-    file : ColumnFile
-    name : str
-
-    Returns
-    -------
-    list of (rows,) float64
-
-    Raises
-    ------
-    InputError
-        If the type is no number, or a row is null, not finite or too large.
-    """
+    """A column of finite numbers as float64 chunks; none may be beyond ``victims.common.limits.LARGEST``."""
     chunks = []
     for start, array in zip(file.offsets, file.columns(name), strict=False):
         if not (pa.types.is_floating(array.type) or pa.types.is_integer(array.type)):

@@ -20,26 +20,7 @@ PUBLIC = (*CONSTANTS, SCALE, PULL)
 
 
 def manifest_of(declared: Mapping[str, Any], rule: Mapping[str, Any], **found: Any) -> Manifest:
-    """Make the manifest of version 2 of what is declared and what was found out.
-
-    Parameters
-    ----------
-    declared : mapping
-        Keys of the manifest.
-    rule : mapping
-        Keys of ``ClientRule``.
-    **found
-        More keys of the manifest.
-
-    Returns
-    -------
-    Manifest
-
-    Raises
-    ------
-    InputError
-        Naming the key, the rule and the value.
-    """
+    """Make the manifest of version 2 of what is declared and what was found out."""
     try:
         content = {"format": "factorleak-transcript", "version": 2, **declared, **found}
         content["rule"] = ClientRule.model_validate(dict(rule))
@@ -55,21 +36,6 @@ def constants_of(given: Mapping[str, Any] | None) -> dict[str, float]:
 
     A file may have other keys, which say nothing that is used. Here one is refused: what somebody declares
     is meant to be known.
-
-    Parameters
-    ----------
-    given : mapping or None
-        Name -> number; None is unknown, for one of them as for all.
-
-    Returns
-    -------
-    dict of str to float
-        Those that are known.
-
-    Raises
-    ------
-    InputError
-        Naming the key, and the nearest known one, or the number that is none.
     """
     out = {}
     for key, value in mapping_of("constants", given).items():
@@ -87,47 +53,14 @@ def constants_of(given: Mapping[str, Any] | None) -> dict[str, float]:
 
 
 def mapping_of(name: str, given: Any) -> dict[str, Any]:
-    """Copy what was given as a mapping; None is an empty one.
-
-    Parameters
-    ----------
-    name : str
-        Of the argument, for the message.
-    given : mapping or None
-
-    Returns
-    -------
-    dict
-
-    Raises
-    ------
-    InputError
-        If it is something else.
-    """
+    """Copy what was given as a mapping; None is an empty one."""
     if given is not None and not isinstance(given, Mapping):
         raise InputError(f"{name} must map names to values, got {given!r:.80}")
     return dict(given or {})
 
 
 def size_of(name: str, given: Any) -> int | None:
-    """Check a size >= 1, where one is given.
-
-    Parameters
-    ----------
-    name : str
-        Of the argument, for the message.
-    given : int or None
-        At most ``INT32_MAX``.
-
-    Returns
-    -------
-    int or None
-
-    Raises
-    ------
-    InputError
-        If it is something else.
-    """
+    """Check a size >= 1, where one is given."""
     whole = isinstance(given, int | np.integer) and not isinstance(given, bool)
     if given is not None and not (whole and 1 <= given <= INT32_MAX):
         raise InputError(f"{name} must be a whole number >= 1, got {given!r:.80}; leave it out if unknown")

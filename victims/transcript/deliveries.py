@@ -19,33 +19,18 @@ STEM = "deliveries"
 
 @dataclass(frozen=True)
 class Deliveries:
-    """Edges of a graph, by receiver, sender and first round.
-
-    Attributes
-    ----------
-    sender, receiver : (n_edges,)
-    weight : (n_edges,)
-        What the sender's rows are multiplied by on the way.
-    first, last : (n_edges,)
-        Rounds in which the edge is there, both included.
-    """
+    """Edges of a graph, by receiver, sender and first round."""
 
     sender: Int[np.ndarray, " edges"]
     receiver: Int[np.ndarray, " edges"]
-    weight: Float[np.ndarray, " edges"]
-    first: Int[np.ndarray, " edges"]
-    last: Int[np.ndarray, " edges"]
+    weight: Float[np.ndarray, " edges"]  # what the sender's rows are multiplied by on the way
+    first: Int[np.ndarray, " edges"]  # rounds in which the edge is there, both included
+    last: Int[np.ndarray, " edges"]  # rounds in which the edge is there, both included
 
     def weights(
         self, receiver: int, sender: Int[np.ndarray, " rows"], round_: Int[np.ndarray, " rows"]
     ) -> Float[np.ndarray, " rows"]:
-        """Multiples at which somebody receives rows; 0 where it does not.
-
-        Parameters
-        ----------
-        receiver : int
-        sender, round_ : (n_rows,)
-        """
+        """Multiples at which somebody receives rows; 0 where it does not."""
         here = slice(*np.searchsorted(self.receiver, [receiver, receiver + 1]))
         if here.start == here.stop:
             return np.zeros(sender.size)
@@ -62,23 +47,7 @@ def _key(sender: np.ndarray, round_: np.ndarray) -> np.ndarray:
 
 
 def read_deliveries(directory: Path, manifest: Manifest) -> Deliveries | None:
-    """Read and check the graph of a recording.
-
-    Parameters
-    ----------
-    directory : Path
-    manifest : Manifest
-
-    Returns
-    -------
-    Deliveries or None
-        None where the recording has no graph.
-
-    Raises
-    ------
-    InputError
-        If a column breaks a rule, or two edges of the same parties share a round.
-    """
+    """Read and check the graph of a recording."""
     files = [directory / f"{STEM}{suffix}" for suffix in (".arrow", ".parquet")]
     path = next((file for file in files if file.is_file()), None)
     if path is None:
@@ -106,20 +75,7 @@ def overlapping(
     first: Int[np.ndarray, " edges"],
     last: Int[np.ndarray, " edges"],
 ) -> tuple[int, int] | None:
-    """Find two edges of the same parties that share a round.
-
-    Parameters
-    ----------
-    sender, receiver : (n_edges,)
-        Numbers of parties.
-    first, last : (n_edges,)
-        Rounds, both included.
-
-    Returns
-    -------
-    (int, int) or None
-        Their positions, that with the lower first round first; None where there are none.
-    """
+    """Find two edges of the same parties that share a round."""
     order = _order(sender, receiver, first)
     here, then = order[:-1], order[1:]
     shared = (receiver[then] == receiver[here]) & (sender[then] == sender[here]) & (first[then] <= last[here])

@@ -17,23 +17,7 @@ Numbers = np.ndarray | Sequence[Any]  # checked where they are written
 
 
 def array_of(name: str, values: Numbers) -> np.ndarray:
-    """Make an array of what was given.
-
-    Parameters
-    ----------
-    name : str
-        Of the column, for messages.
-    values : array_like
-
-    Returns
-    -------
-    array
-
-    Raises
-    ------
-    InputError
-        If its rows have several lengths, or entries are masked.
-    """
+    """Make an array of what was given."""
     _refuse_masked(name, values)
     try:
         return np.asarray(values)
@@ -62,26 +46,7 @@ def _has_masked(one: object) -> bool:
 
 
 def ids_of(name: str, values: Numbers, low: int, high: int, rule: str) -> Int[np.ndarray, " rows"]:
-    """Whole numbers of any width in ``[low, high]`` as int32, one a row.
-
-    Parameters
-    ----------
-    name : str
-        Of the column, for messages.
-    values : array_like
-    low, high : int
-    rule : str
-        Completes "must be" where a number is out of range.
-
-    Returns
-    -------
-    (rows,) int32
-
-    Raises
-    ------
-    InputError
-        If one is not a whole number in range.
-    """
+    """Whole numbers of any width in ``[low, high]`` as int32, one a row."""
     array = array_of(name, values)
     if array.size == 0 and array.ndim == 1:
         return np.zeros(0, np.int32)
@@ -97,43 +62,12 @@ def ids_of(name: str, values: Numbers, low: int, high: int, rule: str) -> Int[np
 
 
 def items_of(values: Numbers) -> Int[np.ndarray, " rows"]:
-    """Check indices of items, or of attributes.
-
-    Parameters
-    ----------
-    values : array_like
-
-    Returns
-    -------
-    (rows,) int32
-
-    Raises
-    ------
-    InputError
-        If one is not a whole number >= 0 of 32 bits.
-    """
+    """Check indices of items, or of attributes."""
     return ids_of("items", values, 0, INT32_MAX - 1, ">= 0 and fit into 32 bits")
 
 
 def round_of(name: str, given: Any) -> int:
-    """Check the number of a round.
-
-    Parameters
-    ----------
-    name : str
-        Of the argument, for messages.
-    given : object
-
-    Returns
-    -------
-    int
-        In 0..2^31 - 1.
-
-    Raises
-    ------
-    InputError
-        If it is not a whole number >= 0 of 32 bits.
-    """
+    """Check the number of a round."""
     if isinstance(given, bool) or not isinstance(given, int | np.integer):
         raise InputError(f"{name} must be a whole number, got {given!r:.80}")
     if not 0 <= given <= INT32_MAX:
@@ -142,21 +76,7 @@ def round_of(name: str, given: Any) -> int:
 
 
 def kind_of(name: str) -> int:
-    """Find the position in ``RECORDED`` of what rows of factors are about.
-
-    Parameters
-    ----------
-    name : str
-
-    Returns
-    -------
-    int
-
-    Raises
-    ------
-    InputError
-        If it is of no such kind.
-    """
+    """Find the position in ``RECORDED`` of what rows of factors are about."""
     names = (*OF_FACTORS, IMPLICIT_NAME)
     if not isinstance(name, str) or name not in names:
         raise InputError(f"kind must be one of {', '.join(names)}, got {name!r:.80}")
@@ -164,24 +84,7 @@ def kind_of(name: str) -> int:
 
 
 def number_of(name: str, given: Any) -> float:
-    """Check a finite number of a plausible size.
-
-    Parameters
-    ----------
-    name : str
-        Of the argument, for messages.
-    given : object
-
-    Returns
-    -------
-    float
-        Of at most ``LARGEST`` in size.
-
-    Raises
-    ------
-    InputError
-        If it is none.
-    """
+    """Check a finite number of a plausible size."""
     number = isinstance(given, int | float | np.number) and not isinstance(given, bool | np.complexfloating)
     if not number or not abs(given) <= LARGEST:  # also where it is NaN
         raise InputError(f"{name} must be a number of at most {LARGEST:g} in size, got {given!r:.80}")
@@ -191,27 +94,7 @@ def number_of(name: str, given: Any) -> float:
 def rows_of_numbers(
     name: str, values: Numbers, width: int, hidden: np.ndarray | None = None
 ) -> Float[np.ndarray, "rows factors"]:
-    """Finite vectors in float32 or float64.
-
-    Parameters
-    ----------
-    name : str
-        Of the column, for messages.
-    values : array_like
-        (n_rows, width)
-    width : int
-    hidden : (n_rows,) bool, optional
-        Rows that may hold anything.
-
-    Returns
-    -------
-    (n_rows, width) float32 or float64
-
-    Raises
-    ------
-    InputError
-        If the type or shape is another, or a number is not finite or implausibly large.
-    """
+    """Finite vectors in float32 or float64."""
     array = array_of(name, values)
     if array.size == 0 and array.shape in ((0,), (0, width)):
         return np.zeros((0, width), array.dtype if array.dtype == np.float32 else np.float64)
@@ -237,40 +120,13 @@ def rows_of_numbers(
 
 
 def numbers_of(name: str, given: Numbers) -> Float[np.ndarray, " rows"]:
-    """Check finite numbers, one a row.
-
-    Parameters
-    ----------
-    name : str
-        Of the column, for messages.
-    given : array_like
-
-    Returns
-    -------
-    (rows,) float64
-
-    Raises
-    ------
-    InputError
-        If the type is another, or a number is not finite or implausibly large.
-    """
+    """Check finite numbers, one a row."""
     column = array_of(name, given).reshape(-1, 1)
     return rows_of_numbers(name, column, 1)[:, 0].astype(np.float64, copy=False)
 
 
 def same_length(**columns: Sequence[Any] | np.ndarray | None) -> None:
-    """Refuse columns of several lengths; None is no column.
-
-    Parameters
-    ----------
-    columns : sequence, array or None
-        By name.
-
-    Raises
-    ------
-    InputError
-        If two of them have not as many rows.
-    """
+    """Refuse columns of several lengths; None is no column."""
     sizes = {name: len(column) for name, column in columns.items() if column is not None}
     first, size = next(iter(sizes.items()))
     for name, other in sizes.items():

@@ -81,17 +81,7 @@ STANDARD: Mapping[str, Kind] = {
 
 
 def with_implicit(sums: bool) -> dict[str, Kind]:
-    """The standard kinds, and those of a second table of item factors.
-
-    Parameters
-    ----------
-    sums : bool
-        Whether to declare sums of its rows, too.
-
-    Returns
-    -------
-    dict of str to Kind
-    """
+    """The standard kinds, and those of a second table of item factors."""
     second = {IMPLICIT_NAME: Kind(of="item", role="other", implicit="gradient")}
     if sums:
         second[f"{IMPLICIT_NAME}-sum"] = Kind(of="item", role="other", implicit="sum")
@@ -100,15 +90,6 @@ def with_implicit(sums: bool) -> dict[str, Kind]:
 
 def of_implicit(kinds: Mapping[str, Kind]) -> dict[str, Kind]:
     """Kinds of rows about a second table of item factors, as they would be of the first one.
-
-    Parameters
-    ----------
-    kinds : mapping of str to Kind
-        All that are declared.
-
-    Returns
-    -------
-    dict of str to Kind
 
     Examples
     --------
@@ -120,15 +101,6 @@ def of_implicit(kinds: Mapping[str, Kind]) -> dict[str, Kind]:
 
 def codes(kinds: Mapping[str, Kind]) -> dict[str, int]:
     """Find the position in ``KINDS``, or ``OPAQUE``, of each declared kind.
-
-    Parameters
-    ----------
-    kinds : mapping of str to Kind
-
-    Returns
-    -------
-    dict
-        From names to positions.
 
     Examples
     --------

@@ -12,13 +12,7 @@ KEPT = 1 << 18  # numbers at once
 
 
 class Latest:
-    """Whole numbers of a key, ``KEPT`` of them of the latest keys; those of others are forgotten.
-
-    Attributes
-    ----------
-    forgot : bool
-        Whether numbers came to a key after earlier ones of it were forgotten: they may repeat those.
-    """
+    """Whole numbers of a key, ``KEPT`` of them of the latest keys; those of others are forgotten."""
 
     def __init__(self) -> None:
         self.forgot = False
@@ -36,16 +30,7 @@ class Latest:
         return min(before.intersection(numbers.tolist()), default=None) if before else None
 
     def add(self, key: Hashable, numbers: Int[np.ndarray, " numbers"], earlier: bool) -> None:
-        """Note numbers of a key.
-
-        Parameters
-        ----------
-        key : hashable
-        numbers : (n_numbers,)
-            Kept as they are until more come.
-        earlier : bool
-            Whether the key had numbers before.
-        """
+        """Note numbers of a key."""
         before = self._set_of(key)
         if before is None:
             self.forgot |= earlier

@@ -13,25 +13,15 @@ from victims.transcript.runs import ascend_in_runs, runs_of
 
 @dataclass(frozen=True)
 class Layout:
-    """Where each client's rows of each round lie.
-
-    Attributes
-    ----------
-    users, rounds : ascending
-    start, length : (n_rounds, n_users)
-        In row numbers of the messages, or of ``permutation``.
-    permutation : ``Messages.in_order``, or None
-        None where each client's rows of a round lie together and ascend by kind and index.
-    order : (n_users,)
-        Clients by the number of their rows, stable.
-    """
+    """Where each client's rows of each round lie."""
 
     users: np.ndarray
     rounds: np.ndarray
-    start: np.ndarray
-    length: np.ndarray
+    start: np.ndarray  # in row numbers of the messages, or of ``permutation``
+    length: np.ndarray  # in row numbers of the messages, or of ``permutation``
+    # none where each client's rows of a round lie together and ascend by kind and index
     permutation: np.ndarray | None
-    order: np.ndarray
+    order: np.ndarray  # clients by the number of their rows, stable
 
     def slices(self, factors: int, max_bytes: int) -> list[tuple[int, int]]:
         """Cut ``order`` so that padding at most doubles a batch and a batch stays in its budget.
@@ -59,32 +49,14 @@ _LAYOUTS: WeakKeyDictionary[Messages, Layout] = WeakKeyDictionary()
 
 
 def layout_of(messages: Messages) -> Layout:
-    """Find the layout of some messages, computed once for as long as they live.
-
-    Parameters
-    ----------
-    messages : Messages
-
-    Returns
-    -------
-    Layout
-    """
+    """Find the layout of some messages, computed once for as long as they live."""
     if messages not in _LAYOUTS:
         _LAYOUTS[messages] = lay_out(messages)
     return _LAYOUTS[messages]
 
 
 def lay_out(messages: Messages) -> Layout:
-    """Find the runs of rows of one client and round; sort only where they are not as attacks see them.
-
-    Parameters
-    ----------
-    messages : Messages
-
-    Returns
-    -------
-    Layout
-    """
+    """Find the runs of rows of one client and round; sort only where they are not as attacks see them."""
     runs = runs_of(messages)
     users, user = np.unique(runs.sender, return_inverse=True)
     all_rounds, round_row = np.unique(runs.round, return_inverse=True)

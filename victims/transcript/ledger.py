@@ -34,23 +34,6 @@ class Ledger:
     """Clients by number, sizes, what was broadcast, who sent how many rows.
 
     A method that begins with ``refuse`` changes nothing, so that a call that is refused leaves no trace.
-
-    Parameters
-    ----------
-    n_items : int or None
-        As declared.
-
-    Attributes
-    ----------
-    clients : dict of name to number
-        In the order in which they appeared.
-    rounds : set of int
-    n_items, n_attributes : int
-        So far.
-    implicit : bool
-        Whether there is a second table of item factors.
-    items, rated : Latest
-        Of uploads by round and client, and of the truth by client.
     """
 
     def __init__(self, n_items: int | None = None) -> None:
@@ -75,19 +58,7 @@ class Ledger:
         return next(name for name, other in self.clients.items() if other == number)
 
     def provisional(self, what: str, client: Hashable) -> int:
-        """Number that a client has or would get; nobody is numbered.
-
-        Parameters
-        ----------
-        what : str
-            Name of the argument, for messages.
-        client : hashable
-
-        Raises
-        ------
-        InputError
-            If this is no name of a client.
-        """
+        """Number that a client has or would get; nobody is numbered."""
         try:
             number = self.clients.get(client)
         except TypeError:
@@ -203,20 +174,7 @@ class Ledger:
 
 
 def uploaded_again(client: Hashable, kind: str, index: int, round_: int) -> InputError:
-    """Make the error about an item that a client uploads twice.
-
-    Parameters
-    ----------
-    client : hashable
-        As the recorder was told.
-    kind : str
-    index, round_ : int
-
-    Returns
-    -------
-    InputError
-        Not raised.
-    """
+    """Make the error about an item that a client uploads twice."""
     return InputError(
         f"client {client!r:.40} must upload each {kind} once in a round, got {kind} {index} again in round "
         f"{round_} for the same receiver; add the rows up, or count rounds finer"
@@ -224,19 +182,7 @@ def uploaded_again(client: Hashable, kind: str, index: int, round_: int) -> Inpu
 
 
 def told_again(client: Hashable, item: int) -> InputError:
-    """Make the error about an item that the truth of a client has twice.
-
-    Parameters
-    ----------
-    client : hashable
-        As the recorder was told.
-    item : int
-
-    Returns
-    -------
-    InputError
-        Not raised.
-    """
+    """Make the error about an item that the truth of a client has twice."""
     return InputError(
         f"truth of client {client!r:.40} must name each item once, got item {item} again; give the last"
     )

@@ -109,13 +109,7 @@ class Manifest2(BaseModel):
         return {name: party if isinstance(party, int) else party.id for name, party in self.parties.items()}
 
     def as_manifest(self) -> Manifest:
-        """The same facts, as attacks know them.
-
-        Raises
-        ------
-        pydantic.ValidationError
-            If a rule that both versions share is broken.
-        """
+        """The same facts, as attacks know them."""
         constants = dict(self.constants)
         scale, pull = (constants.pop(name, None) for name in (SCALE, PULL))
         upload = {"zeros_if_unrated": self.rule.rows != "rated"}
@@ -144,16 +138,7 @@ class Manifest2(BaseModel):
 
 
 def file_of(manifest: Manifest) -> dict[str, Any]:
-    """The content of ``manifest.json`` in the version that the manifest names.
-
-    Parameters
-    ----------
-    manifest : Manifest
-
-    Returns
-    -------
-    dict
-    """
+    """The content of ``manifest.json`` in the version that the manifest names."""
     content = manifest.model_dump()
     if manifest.version == 1:
         return content

@@ -23,56 +23,21 @@ from victims.transcript.told import read_told
 
 
 class MessageTable(NamedTuple):
-    """The rows of ``messages.arrow``.
+    """The rows of ``messages.arrow``."""
 
-    Attributes
-    ----------
-    uploads : Messages
-        What clients sent, in the chunks of the file.
-    receiver : chunks of int32
-        Of the uploads; ``UNTOLD`` where ``deliveries.arrow`` says who.
-    sums, item_server : Sent
-        Decrypted sums, and what the item server sends.
-    ciphertexts : chunks of large binary
-        Of the uploads; none where they are in the clear.
-    anonymous : Messages, or None
-        Uploads whose sender is not told.
-    anonymous_receiver : chunks of int32
-    other : dict of str to int
-        Rows of each kind of role other.
-    told : dict of str to Told
-        Those rows.
-    """
-
-    uploads: Messages
-    receiver: tuple[np.ndarray, ...]
-    sums: Sent
-    item_server: Sent
-    ciphertexts: tuple[pa.Array, ...]
-    anonymous: Messages | None
+    uploads: Messages  # what clients sent, in the chunks of the file
+    receiver: tuple[np.ndarray, ...]  # of the uploads; ``UNTOLD`` where ``deliveries.arrow`` says who
+    sums: Sent  # decrypted sums, and what the item server sends
+    item_server: Sent  # decrypted sums, and what the item server sends
+    ciphertexts: tuple[pa.Array, ...]  # of the uploads; none where they are in the clear
+    anonymous: Messages | None  # uploads whose sender is not told
     anonymous_receiver: tuple[np.ndarray, ...]
-    other: dict[str, int]
-    told: dict[str, Told]
+    other: dict[str, int]  # rows of each kind of role other
+    told: dict[str, Told]  # those rows
 
 
 def read_messages(whole: ColumnFile, manifest: Manifest) -> MessageTable:
-    """Read and check every column; the gradients are passed over once.
-
-    Parameters
-    ----------
-    whole : ColumnFile
-        Rows in any order.
-    manifest : Manifest
-
-    Returns
-    -------
-    MessageTable
-
-    Raises
-    ------
-    InputError
-        If there is no row, or a column breaks a rule.
-    """
+    """Read and check every column; the gradients are passed over once."""
     rounds = integer_chunks(whole, "round", 0, INT32_MAX, ">= 0")
     if sum(chunk.size for chunk in rounds) == 0:
         raise InputError(f"{whole.path} must hold at least one row")

@@ -16,23 +16,14 @@ OPTIONAL = ("gradient", "exponent", "sequence", "reference")  # columns of Messa
 
 @dataclass(frozen=True)
 class Broadcast:
-    """Factors sent to the clients before the uploads of one round.
-
-    Attributes
-    ----------
-    item_ids, attribute_ids : ascending int32
-    factors : (n_item_ids + n_attribute_ids, factors) float64
-        Item factors Q, then attribute factors U.
-    noise_scale : (n_item_ids + n_attribute_ids, factors) float64, or None
-        Standard deviation of Gaussian noise in every upload about a row, where the protocol tells it.
-    bias : (n_item_ids + n_attribute_ids,) float64, or None
-        What everybody adds to a prediction about a row (an item's bias, the mean of all ratings), in stars.
-    """
+    """Factors sent to the clients before the uploads of one round."""
 
     item_ids: Int[np.ndarray, " items"]
     attribute_ids: Int[np.ndarray, " attributes"]
-    factors: Float[np.ndarray, "rows factors"]
+    factors: Float[np.ndarray, "rows factors"]  # item factors Q, then attribute factors U
+    # standard deviation of Gaussian noise in every upload about a row, where the protocol tells it
     noise_scale: Float[np.ndarray, "rows factors"] | None = None
+    # what everybody adds to a prediction about a row (an item's bias, the mean of all ratings), in stars
     bias: Float[np.ndarray, " rows"] | None = None
 
     def positions(self, kind: np.ndarray, index: np.ndarray) -> np.ndarray:
@@ -47,18 +38,7 @@ class Broadcast:
 
 
 def joined(known: Broadcast, more: Broadcast) -> Broadcast:
-    """Join factors of two sources; where both have one, that of the second counts.
-
-    Parameters
-    ----------
-    known, more : Broadcast
-        Noise scales are those of the first, or none where it has none; biases are 0 where there is none.
-
-    Returns
-    -------
-    Broadcast
-        Items and attributes of either.
-    """
+    """Join factors of two sources; where both have one, that of the second counts."""
     items = np.union1d(known.item_ids, more.item_ids).astype(np.int32)
     attributes = np.union1d(known.attribute_ids, more.attribute_ids).astype(np.int32)
     kind = np.repeat([0, ATTRIBUTE], [items.size, attributes.size])
@@ -87,19 +67,7 @@ def _rows_at(
 
 
 def lookup(ids: Int[np.ndarray, " ids"], index: Int[np.ndarray, "*rows"]) -> Int[np.ndarray, "*rows"]:
-    """Find the position in ascending, distinct ``ids`` of each index.
-
-    Parameters
-    ----------
-    ids : (n_ids,) int
-    index : (...) int
-        Of any shape.
-
-    Returns
-    -------
-    (...) int
-        -1 where an index is none of them.
-    """
+    """Find the position in ascending, distinct ``ids`` of each index."""
     if ids.size == 0:
         return np.full(index.shape, -1)
     if ids[0] == 0 and ids[-1] == ids.size - 1:  # ids are ascending and distinct: the identity
@@ -110,50 +78,29 @@ def lookup(ids: Int[np.ndarray, " ids"], index: Int[np.ndarray, "*rows"]) -> Int
 
 @dataclass(frozen=True)
 class Sums:
-    """Decrypted sums over all clients of the rows of one round.
+    """Decrypted sums over all clients of the rows of one round."""
 
-    Attributes
-    ----------
-    kind : (n_sums,) int8
-        ``ITEM`` or ``ATTRIBUTE``.
-    index : (n_sums,) int32
-    values : (n_sums, factors) float64
-    error : (n_sums,) float64, or None
-        Bound of the error of each row of ``values``, as a length; None where they are exact but for their
-        last digits.
-    """
-
-    kind: Int[np.ndarray, " sums"]
+    kind: Int[np.ndarray, " sums"]  # ``ITEM`` or ``ATTRIBUTE``
     index: Int[np.ndarray, " sums"]
     values: Float[np.ndarray, "sums factors"]
+    # bound of the error of each row of ``values``, as a length; None where they are exact but for their last
+    # digits
     error: Float[np.ndarray, " sums"] | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Messages:
-    """Uploaded rows, in chunks that may be memory-mapped; two are the same if they are one object.
-
-    Attributes
-    ----------
-    round, sender, index : chunks of int32
-    kind : chunks of int8 or int32
-        Position in ``KINDS``.
-    gradient : chunks of (rows, factors) float32 or float64, or None when uploads are encrypted.
-    exponent : chunks of int32, or None
-        What an encoding published beside encrypted rows.
-    sequence : chunks of int32, or None
-        Place of each row among those of its sender and round, where the adversary sees it.
-    reference : chunks of (rows, factors), or None
-        The factor that each row was computed at, where that is not what was broadcast.
-    """
+    """Uploaded rows, in chunks that may be memory-mapped; two are the same if they are one object."""
 
     round: Sequence[np.ndarray]
     sender: Sequence[np.ndarray]
-    kind: Sequence[np.ndarray]
+    kind: Sequence[np.ndarray]  # position in ``KINDS``
     index: Sequence[np.ndarray]
     gradient: Sequence[np.ndarray] | None
-    exponent: Sequence[np.ndarray] | None = None
+    exponent: Sequence[np.ndarray] | None = None  # what an encoding published beside encrypted rows
+    # place of each row among those of its sender and round, where the adversary sees it
     sequence: Sequence[np.ndarray] | None = None
+    # the factor that each row was computed at, where that is not what was broadcast
     reference: Sequence[np.ndarray] | None = None
 
     @property
@@ -213,19 +160,7 @@ class Messages:
 
 
 def rows_of(messages: Messages, rows: Int[np.ndarray, " rows"]) -> Messages:
-    """Copy the given rows in their order into one chunk.
-
-    Parameters
-    ----------
-    messages : Messages
-    rows : (n_rows,) int
-        Row numbers over all chunks.
-
-    Returns
-    -------
-    Messages
-        Of n_rows rows.
-    """
+    """Copy the given rows in their order into one chunk."""
     names = ["round", "sender", "kind", "index"]
     names += [name for name in OPTIONAL if getattr(messages, name) is not None]
     taken = messages.take(rows, *(getattr(messages, name) for name in names))

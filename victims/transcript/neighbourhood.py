@@ -15,14 +15,7 @@ from victims.transcript.parties import UNTOLD
 
 @dataclass(frozen=True)
 class Links:
-    """Edges that an adversary knows, (n_edges,) each.
-
-    Attributes
-    ----------
-    sender, receiver : clients
-    weight : what rows are multiplied by on the way; NaN where the adversary is not told
-    first, last : rounds in which the edge is there, both included
-    """
+    """Edges that an adversary knows, (n_edges,) each."""
 
     sender: Int[np.ndarray, " edges"]
     receiver: Int[np.ndarray, " edges"]
@@ -33,25 +26,16 @@ class Links:
 
 @dataclass(frozen=True)
 class Copies:
-    """Rows of others as they arrive at the members of an adversary, in an order that tells nothing.
-
-    Attributes
-    ----------
-    round, receiver, kind, index : (n_rows,) int
-    sender : (n_rows,) int
-        ``UNTOLD`` where receivers do not see who sends.
-    weight : (n_rows,) float64
-        Of the edge that the row came along; NaN where the sender is not told, for it tells the edge.
-    gradient : (n_rows, factors) float64
-        As it arrives: times the weight, and after what defenses did to the message.
-    """
+    """Rows of others as they arrive at the members of an adversary, in an order that tells nothing."""
 
     round: Int[np.ndarray, " rows"]
-    sender: Int[np.ndarray, " rows"]
+    sender: Int[np.ndarray, " rows"]  # ``UNTOLD`` where receivers do not see who sends
     receiver: Int[np.ndarray, " rows"]
     kind: Int[np.ndarray, " rows"]
     index: Int[np.ndarray, " rows"]
+    # of the edge that the row came along; NaN where the sender is not told, for it tells the edge
     weight: Float[np.ndarray, " rows"]
+    # as it arrives: times the weight, and after what defenses did to the message
     gradient: Float[np.ndarray, "rows factors"]
 
     def where(self, keep: Bool[np.ndarray, " rows"]) -> Copies:
@@ -77,30 +61,18 @@ class Copies:
 
 @dataclass(frozen=True)
 class Told:
-    """Rows of a kind of role other that an adversary receives.
-
-    Attributes
-    ----------
-    round, sender, receiver, index : (n_rows,) int
-    value : (n_rows,)
-        NaN where a row has none.
-    """
+    """Rows of a kind of role other that an adversary receives."""
 
     round: Int[np.ndarray, " rows"]
     sender: Int[np.ndarray, " rows"]
     receiver: Int[np.ndarray, " rows"]
     index: Int[np.ndarray, " rows"]
-    value: Float[np.ndarray, " rows"]
+    value: Float[np.ndarray, " rows"]  # naN where a row has none
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """How many rows each client sends in a round: what sealed links show of their content.
-
-    Attributes
-    ----------
-    round, sender, rows : (n,) int
-    """
+    """How many rows each client sends in a round: what sealed links show of their content."""
 
     round: Int[np.ndarray, " n"]
     sender: Int[np.ndarray, " n"]
@@ -108,21 +80,7 @@ class Traffic:
 
 
 def links_seen(deliveries: Deliveries, members: Sequence[int], *, everything: bool, weights: bool) -> Links:
-    """Edges that somebody knows: those of its members, or all.
-
-    Parameters
-    ----------
-    deliveries : Deliveries
-    members : sequence of int
-    everything : bool
-        Whether it knows all edges.
-    weights : bool
-        Whether it knows their weights.
-
-    Returns
-    -------
-    Links
-    """
+    """Edges that somebody knows: those of its members, or all."""
     at_members = np.isin(deliveries.sender, members) | np.isin(deliveries.receiver, members)
     keep = np.flatnonzero(at_members | everything)
     weight = deliveries.weight[keep] if weights else np.full(keep.size, np.nan)
@@ -138,24 +96,7 @@ def copies_at(
     *,
     anonymous: bool,
 ) -> Copies:
-    """Rows of others that arrive at some clients.
-
-    Parameters
-    ----------
-    messages : Messages
-        All uploads in the clear.
-    receiver : chunks of int
-        Of each.
-    deliveries : Deliveries, or None
-        Of rows without a receiver.
-    members : sequence of int
-    anonymous : bool
-        Whether receivers do not see who sends.
-
-    Returns
-    -------
-    Copies
-    """
+    """Rows of others that arrive at some clients."""
     parts = [
         part for member in members for part in _arriving(messages, receiver, deliveries, member, members)
     ]
@@ -207,15 +148,6 @@ def averaged(copies: Copies) -> Messages:
     """What the senders' rows were, as told by all copies: each divided by its weight, averaged by its square.
 
     Copies of a row that differ by noise alone, of one size, are used as well as can be (least squares).
-
-    Parameters
-    ----------
-    copies : Copies
-        With their senders.
-
-    Returns
-    -------
-    Messages
     """
     keys = (copies.index, copies.kind, copies.sender, copies.round)
     order = np.lexsort(keys)
@@ -234,18 +166,7 @@ def averaged(copies: Copies) -> Messages:
 
 
 def with_own(others: Messages, own: Messages) -> Messages:
-    """Join rows of others and those that an adversary sent itself, without what only some of them have.
-
-    Parameters
-    ----------
-    others, own : Messages
-        In the clear.
-
-    Returns
-    -------
-    Messages
-        Round, sender, kind, index and gradient.
-    """
+    """Join rows of others and those that an adversary sent itself, without what only some of them have."""
     bare: dict[str, None] = {name: None for name in OPTIONAL if name != "gradient"}
     names = ("round", "sender", "kind", "index", "gradient")
     both = {name: (*getattr(others, name), *getattr(own, name)) for name in names}
@@ -253,17 +174,7 @@ def with_own(others: Messages, own: Messages) -> Messages:
 
 
 def traffic_of(messages: Messages) -> Traffic:
-    """Count the rows of each client and round.
-
-    Parameters
-    ----------
-    messages : Messages
-
-    Returns
-    -------
-    Traffic
-        By round, then sender.
-    """
+    """Count the rows of each client and round."""
     pairs = [np.stack(pair, 1) for pair in zip(messages.round, messages.sender, strict=True)]
     found, count = np.unique(np.concatenate([np.zeros((0, 2), int), *pairs]), axis=0, return_counts=True)
     return Traffic(found[:, 0], found[:, 1], count)

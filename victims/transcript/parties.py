@@ -17,28 +17,7 @@ UNTOLD = -INT32_MAX - 1  # in place of null: a sender who is not told, the recei
 def party_chunks(
     file: ColumnFile, name: str, manifest: Manifest, *, null: bool = False, also: str = ""
 ) -> list[np.ndarray]:
-    """Check a column of clients of the manifest, or its other parties.
-
-    Parameters
-    ----------
-    file : ColumnFile
-    name : str
-    manifest : Manifest
-    null : bool
-        Whether rows may be null; they are ``UNTOLD`` then.
-    also : str
-        What else is allowed, for messages.
-
-    Returns
-    -------
-    list of (n_rows,) int32
-        One for each chunk of the file.
-
-    Raises
-    ------
-    InputError
-        If a row names nobody, or is null and must not be.
-    """
+    """Check a column of clients of the manifest, or its other parties."""
     rule = f"a client below n_users = {manifest.n_users}"
     rule += f", a party of the manifest, or {also}" if also else " or a party of the manifest"
     parties = np.unique([-1, *manifest.parties.values(), *([UNTOLD] if null else [])])

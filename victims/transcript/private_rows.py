@@ -17,15 +17,7 @@ OFF_GRID = 1e-6  # of a star
 
 
 class PrivateRows:
-    """Ratings and attributes of clients; see the methods of ``Recorder``.
-
-    Parameters
-    ----------
-    files : RecordedFiles
-    ledger : Ledger
-    levels : (n_levels,)
-        Stars that exist.
-    """
+    """Ratings and attributes of clients; see the methods of ``Recorder``."""
 
     def __init__(self, files: RecordedFiles, ledger: Ledger, levels: Float[np.ndarray, " levels"]) -> None:
         self._files, self._ledger, self._levels = files, ledger, levels

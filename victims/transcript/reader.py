@@ -46,23 +46,7 @@ WRONG_PATHS = ((Path.is_file, "a file"), (Path.is_dir, "a directory without it")
 
 
 def open_transcript(path: Path | str) -> Transcript:
-    """Open and check a transcript directory.
-
-    Parameters
-    ----------
-    path : Path or str
-
-    Returns
-    -------
-    Transcript
-        Memory-mapped where the files are uncompressed Arrow. Every column, type, range, null,
-        non-finite number, repeated row and missing state is checked here, once; attacks rely on it.
-
-    Raises
-    ------
-    InputError
-        Naming file, row and rule.
-    """
+    """Open and check a transcript directory."""
     path = Path(path)
     manifest = read_manifest(path)
     state = open_columns(find_columns(path, "state"))
@@ -144,23 +128,7 @@ def _refuse_lost(path: Path, table: MessageTable, deliveries: Deliveries | None)
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Read and check ``manifest.json`` of a transcript directory.
-
-    Parameters
-    ----------
-    path : Path
-        The transcript's directory.
-
-    Returns
-    -------
-    Manifest
-        Of version 1 or 2, as the readers use it.
-
-    Raises
-    ------
-    InputError
-        If it is missing, cannot be read, or breaks a rule.
-    """
+    """Read and check ``manifest.json`` of a transcript directory."""
     file = path / "manifest.json"
     if not _is(Path.is_file, file):
         got = next((what for is_one, what in WRONG_PATHS if _is(is_one, path)), "nothing of that name")

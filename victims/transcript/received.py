@@ -16,22 +16,7 @@ from victims.transcript.messages import Broadcast, Messages, Sums
 def weighted(
     messages: Messages, along: Sequence[np.ndarray], deliveries: Deliveries, receiver: int
 ) -> Messages:
-    """Rows of others times the multiples at which somebody receives them.
-
-    Parameters
-    ----------
-    messages : Messages
-        Those that it receives.
-    along : chunks of bool
-        Which of them go along the graph.
-    deliveries : Deliveries
-        Parties without an edge send rows as they are.
-    receiver : int
-
-    Returns
-    -------
-    Messages
-    """
+    """Rows of others times the multiples at which somebody receives them."""
     if messages.gradient is None:
         return messages
     out = []
@@ -45,16 +30,7 @@ def weighted(
 
 
 def once(messages: Messages) -> Messages:
-    """Keep the first of the rows of each round, sender, kind and index.
-
-    Parameters
-    ----------
-    messages : Messages
-
-    Returns
-    -------
-    Messages
-    """
+    """Keep the first of the rows of each round, sender, kind and index."""
     columns = [
         np.concatenate(column) for column in (messages.index, messages.kind, messages.sender, messages.round)
     ]
@@ -69,19 +45,7 @@ def once(messages: Messages) -> Messages:
 
 
 def with_indices_of(messages: Messages, broadcasts: Mapping[int, Broadcast]) -> dict[int, Broadcast]:
-    """Broadcasts that list every index used; what was not broadcast is NaN there.
-
-    Parameters
-    ----------
-    messages : Messages
-        With a factor for each row, so that nobody reads those of the broadcast.
-    broadcasts : mapping of round to Broadcast
-
-    Returns
-    -------
-    dict
-        From rounds to broadcasts.
-    """
+    """Broadcasts that list every index used; what was not broadcast is NaN there."""
     out = dict(broadcasts)
     for round_ in np.unique(np.concatenate(messages.round)).tolist() if messages.n_rows else []:
         known = out[round_]
@@ -115,37 +79,13 @@ def _with_unknown(
 
 
 def placed(messages: Messages, broadcasts: Mapping[int, Broadcast]) -> Messages:
-    """Keep the rows about what the party knows a factor of.
-
-    Parameters
-    ----------
-    messages : Messages
-    broadcasts : mapping of int to Broadcast
-        By round.
-
-    Returns
-    -------
-    Messages
-        The same object where all are kept.
-    """
+    """Keep the rows about what the party knows a factor of."""
     keep = [position >= 0 for position in positions(messages, broadcasts)]
     return messages if all(mask.all() for mask in keep) else messages.rows(keep)
 
 
 def placed_sums(sums: Mapping[int, Sums], broadcasts: Mapping[int, Broadcast]) -> dict[int, Sums]:
-    """Keep the sums about what the party knows a factor of; rounds without any are left out.
-
-    Parameters
-    ----------
-    sums : mapping of int to Sums
-    broadcasts : mapping of int to Broadcast
-        Both by round.
-
-    Returns
-    -------
-    dict
-        From rounds to sums.
-    """
+    """Keep the sums about what the party knows a factor of; rounds without any are left out."""
     out = {}
     for round_, rows in sums.items():
         known = broadcasts[round_]

@@ -16,13 +16,7 @@ from victims.transcript.spool import Spool
 
 
 class RecordedFiles:
-    """A transcript, and what lies beside it.
-
-    Parameters
-    ----------
-    path : Path
-        Of the transcript; neither it nor what lies beside it may exist.
-    """
+    """A transcript, and what lies beside it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

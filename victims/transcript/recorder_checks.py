@@ -17,19 +17,7 @@ from victims.transcript.sort_keys import equal_to_the_next, order_of, repeated
 
 
 def refuse_contradictions(files: RecordedFiles, ledger: Ledger) -> None:
-    """Refuse complete files that contradict each other.
-
-    Parameters
-    ----------
-    files : RecordedFiles
-        Complete.
-    ledger : Ledger
-
-    Raises
-    ------
-    InputError
-        Naming the call.
-    """
+    """Refuse complete files that contradict each other."""
     if ledger.items.forgot:
         refuse_repeated_uploads(files.folder / "messages.arrow", ledger)
     if ledger.rated.forgot:
@@ -38,19 +26,7 @@ def refuse_contradictions(files: RecordedFiles, ledger: Ledger) -> None:
 
 
 def refuse_repeated_uploads(path: Path, ledger: Ledger) -> None:
-    """Refuse an item that a client uploaded twice in a round to the same receiver.
-
-    Parameters
-    ----------
-    path : Path
-        ``messages.arrow``.
-    ledger : Ledger
-
-    Raises
-    ------
-    InputError
-        Naming client, item and round.
-    """
+    """Refuse an item that a client uploaded twice in a round to the same receiver."""
     found = _repetition(path, ("round", "sender", "receiver", "kind", "index"))
     if found is not None:
         round_, sender, _, code, index = found
@@ -58,38 +34,14 @@ def refuse_repeated_uploads(path: Path, ledger: Ledger) -> None:
 
 
 def refuse_repeated_truth(path: Path, ledger: Ledger) -> None:
-    """Refuse truth that tells an item of a client twice.
-
-    Parameters
-    ----------
-    path : Path
-        ``truth.arrow``.
-    ledger : Ledger
-
-    Raises
-    ------
-    InputError
-        Naming client and item.
-    """
+    """Refuse truth that tells an item of a client twice."""
     found = _repetition(path, ("user", "kind", "index"))
     if found is not None:
         raise told_again(ledger.name(found[0]), found[2])
 
 
 def refuse_lonely(path: Path, ledger: Ledger) -> None:
-    """Refuse a client that sends to neighbours in a round where it has none, and two edges of a pair at once.
-
-    Parameters
-    ----------
-    path : Path
-        ``deliveries.arrow``, which may be missing.
-    ledger : Ledger
-
-    Raises
-    ------
-    InputError
-        Naming clients and round.
-    """
+    """Refuse a client that sends to neighbours in a round where it has none."""
     sender, receiver, first, last = (
         _columns(path, ("sender", "receiver", "first_round", "last_round"))
         if path.exists()

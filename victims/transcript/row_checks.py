@@ -34,29 +34,7 @@ def check_rows(
     manifest: Manifest,
     receiver: Column | None = None,
 ) -> bool:
-    """State for every index used; no (round, sender, kind, index) twice, nor a sequence number.
-
-    Parameters
-    ----------
-    path : Path
-        Of the file, for messages.
-    known : mapping of round to Indices
-    messages : Messages
-        Rows with a factor of their own need no state. Indices are below the manifest's sizes.
-    manifest : Manifest
-    receiver : chunks of int, optional
-        Where one row may be sent to several receivers.
-
-    Returns
-    -------
-    bool
-        Whether a row is there for several receivers.
-
-    Raises
-    ------
-    InputError
-        Naming the row.
-    """
+    """State for every index used; no (round, sender, kind, index) twice, nor a sequence number."""
     if messages.reference is None and not _all_known(known, manifest):
         for start, *block in blocks_of(messages, (messages.round, messages.kind, messages.index)):
             _check_state(path, known, start, *block)
@@ -105,17 +83,7 @@ def _check_state(
 
 
 def by_round(rounds: Int[np.ndarray, " rows"]) -> Iterator[tuple[int, slice | np.ndarray]]:
-    """Go through the rounds and the rows of each, quickly whatever the number of rounds.
-
-    Parameters
-    ----------
-    rounds : (rows,) int
-
-    Yields
-    ------
-    round : int
-    rows : slice or (some,) int
-    """
+    """Go through the rounds and the rows of each, quickly whatever the number of rounds."""
     if rounds.size and (rounds == rounds[0]).all():
         yield int(rounds[0]), slice(None)
         return
@@ -148,22 +116,7 @@ def _missing(ids: np.ndarray, index: np.ndarray) -> Int[np.ndarray, " missing"]:
 
 
 def check_sums(path: Path, sums: Sent, known: Mapping[int, Indices], *, by_receiver: bool = False) -> None:
-    """State for every sum; no (round, kind, index) twice.
-
-    Parameters
-    ----------
-    path : Path
-        Of the file, for messages.
-    sums : Sent
-    known : mapping of round to Indices
-    by_receiver : bool
-        Whether each receiver may have sums of its own.
-
-    Raises
-    ------
-    InputError
-        Naming the round.
-    """
+    """State for every sum; no (round, kind, index) twice."""
     for round_, here in by_round(sums.round):
         if _without_state(known[round_], sums.kind[here], sums.index[here]).size:
             raise InputError(
@@ -177,22 +130,7 @@ def check_sums(path: Path, sums: Sent, known: Mapping[int, Indices], *, by_recei
 
 
 def check_rounds(path: Path, rounds: Column, declared: Sequence[int], version: int) -> None:
-    """Refuse rows of other rounds than those of the manifest, and in version 1 a round without rows.
-
-    Parameters
-    ----------
-    path : Path
-        Of the file, for messages.
-    rounds : chunks of int
-    declared : sequence of int
-        The manifest's rounds.
-    version : {1, 2}
-
-    Raises
-    ------
-    InputError
-        Naming the row, or the round that has none.
-    """
+    """Refuse rows of other rounds than those of the manifest, and in version 1 a round without rows."""
     start = 0
     ascending = np.array(sorted(declared))
     seen: set[int] = set()
@@ -214,21 +152,7 @@ def check_rounds(path: Path, rounds: Column, declared: Sequence[int], version: i
 
 
 def check_index_ranges(path: Path, kinds: Column, index: Column, manifest: Manifest) -> None:
-    """Refuse item indices from n_items on, and attribute indices from n_attributes on.
-
-    Parameters
-    ----------
-    path : Path
-        Of the file, for messages.
-    kinds, index : chunks of int
-        Of the same rows; kinds are positions in ``KINDS``.
-    manifest : Manifest
-
-    Raises
-    ------
-    InputError
-        Naming the row.
-    """
+    """Refuse item indices from n_items on, and attribute indices from n_attributes on."""
     start = 0
     for kind, chunk in zip(kinds, index, strict=True):
         most = int(chunk.max(initial=-1))

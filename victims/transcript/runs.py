@@ -16,24 +16,13 @@ BLOCK_ROWS = 1 << 18  # looked at together: few calls, and what is made of them 
 
 @dataclass(frozen=True)
 class Runs:
-    """Rows of one round and sender that follow each other.
+    """Rows of one round and sender that follow each other."""
 
-    Attributes
-    ----------
-    start : (n_runs,)
-        First row of each.
-    round, sender : (n_runs,)
-    n_rows : int
-        Of all runs together.
-    apart : bool
-        No round and sender has two runs.
-    """
-
-    start: Int[np.ndarray, " runs"]
+    start: Int[np.ndarray, " runs"]  # first row of each
     round: Int[np.ndarray, " runs"]
     sender: Int[np.ndarray, " runs"]
-    n_rows: int
-    apart: bool
+    n_rows: int  # of all runs together
+    apart: bool  # no round and sender has two runs
 
     @property
     def stop(self) -> Int[np.ndarray, " runs"]:
@@ -45,14 +34,6 @@ def scattered(messages: Messages) -> bool:
     """Tell whether the first block shows that rows of a round and sender do not lie together.
 
     Then every row may be a run, and nobody needs to know where they begin.
-
-    Parameters
-    ----------
-    messages : Messages
-
-    Returns
-    -------
-    bool
     """
     for _, round_, sender in blocks_of(messages, (messages.round, messages.sender)):
         begin = np.flatnonzero(_begins(round_, sender))
@@ -69,16 +50,7 @@ def _begins(round_: np.ndarray, sender: np.ndarray) -> np.ndarray:
 
 
 def runs_of(messages: Messages) -> Runs:
-    """Find the runs of some messages, across the chunks of a file.
-
-    Parameters
-    ----------
-    messages : Messages
-
-    Returns
-    -------
-    Runs
-    """
+    """Find the runs of some messages, across the chunks of a file."""
     columns: tuple[list[np.ndarray], ...] = ([], [], [])
     for first, round_, sender in blocks_of(messages, (messages.round, messages.sender)):
         begin = np.flatnonzero(_begins(round_, sender))
@@ -92,18 +64,7 @@ def runs_of(messages: Messages) -> Runs:
 
 
 def ascend_in_runs(messages: Messages, columns: Sequence[Column]) -> bool:
-    """Some columns, the first counting most, ascend from row to row of a round and sender.
-
-    Parameters
-    ----------
-    messages : Messages
-    columns : sequence of columns
-        Of these messages.
-
-    Returns
-    -------
-    bool
-    """
+    """Some columns, the first counting most, ascend from row to row of a round and sender."""
     for round_, sender, *major, minor in _overlapping(messages, (messages.round, messages.sender, *columns)):
         suspect = minor[1:] <= minor[:-1]  # few rows are, and only those are looked at closely
         for column in major:
@@ -141,22 +102,7 @@ def repeat_in_runs(
     columns: Sequence[Column],
     bounds: Sequence[Bounds | None] = (),
 ) -> bool:
-    """Whether two rows of a round and sender have the same numbers in some columns.
-
-    Parameters
-    ----------
-    messages : Messages
-    runs : Runs or None
-        Of these messages; None where they are ``scattered``.
-    columns : sequence of columns
-        Of these messages.
-    bounds : sequence of (least, largest) or None, optional
-        Of round, sender and each of the columns, as for ``repeated``.
-
-    Returns
-    -------
-    bool
-    """
+    """Whether two rows of a round and sender have the same numbers in some columns."""
     apart = runs is not None and runs.apart
     if apart and ascend_in_runs(messages, columns):
         return False
@@ -175,21 +121,7 @@ def repeat_in_runs(
 
 
 def blocks_of(messages: Messages, columns: Sequence[Column]) -> Iterator[tuple]:
-    """Cut columns into blocks of at most ``BLOCK_ROWS`` rows; no block is empty.
-
-    Parameters
-    ----------
-    messages : Messages
-    columns : sequence of chunks
-        In the chunks of the messages.
-
-    Yields
-    ------
-    first : int
-        Number of the block's first row.
-    *block : arrays
-        Of each column.
-    """
+    """Cut columns into blocks of at most ``BLOCK_ROWS`` rows; no block is empty."""
     for chunk, start in enumerate(messages.offsets[:-1].tolist()):
         for low in range(0, messages.sender[chunk].size, BLOCK_ROWS):
             yield start + low, *(column[chunk][low : low + BLOCK_ROWS] for column in columns)

@@ -27,20 +27,6 @@ PARTS: tuple[type[BaseModel], ...] = (ClientRule, Kind, NamedParty, Upload)
 def schema_of(version: int) -> dict[str, Any]:
     """Make the JSON Schema of one version.
 
-    Parameters
-    ----------
-    version : {1, 2}
-
-    Returns
-    -------
-    dict
-        Draft 2020-12. Unknown keys are allowed, as the reader allows them.
-
-    Raises
-    ------
-    InputError
-        If there is no such version.
-
     Examples
     --------
     >>> schema_of(2)["properties"]["n_users"]["minimum"]
@@ -64,22 +50,7 @@ def schema_of(version: int) -> dict[str, Any]:
 
 
 def schema_text(version: int) -> str:
-    """Write the JSON Schema of one version, as the handbook has it.
-
-    Parameters
-    ----------
-    version : {1, 2}
-
-    Returns
-    -------
-    str
-        With a line end.
-
-    Raises
-    ------
-    InputError
-        If there is no such version.
-    """
+    """Write the JSON Schema of one version, as the handbook has it."""
     return json.dumps(schema_of(version), indent=2) + "\n"
 
 

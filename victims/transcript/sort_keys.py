@@ -23,15 +23,6 @@ def packed(columns: Sequence[Column]) -> Int[np.ndarray, " rows"] | None:
 
     Sorting one number is several times as fast as sorting columns.
 
-    Parameters
-    ----------
-    columns : sequence of chunks of int
-
-    Returns
-    -------
-    (rows,) int64, or None
-        None where 64 bits do not hold it.
-
     Examples
     --------
     >>> packed([[np.array([0, 1])], [np.array([7, 5])]])
@@ -75,7 +66,8 @@ def _pack(
     chunk: Sequence[np.ndarray], least: Sequence[int], spans: Sequence[int], key: Int[np.ndarray, " rows"]
 ) -> None:
     """The key of some rows, into the place that is given, whose type holds all keys; columns of one number
-    alone cost nothing."""
+    alone cost nothing.
+    """
     first = True
     for part, low, span in zip(chunk, least, spans, strict=True):
         if span == 1:
@@ -93,16 +85,7 @@ def _pack(
 
 
 def order_of(columns: Sequence[Column]) -> Int[np.ndarray, " rows"]:
-    """Sort row numbers by some columns, the first counting most; equal rows stay in their order.
-
-    Parameters
-    ----------
-    columns : sequence of chunks of int
-
-    Returns
-    -------
-    (rows,) int
-    """
+    """Sort row numbers by some columns, the first counting most; equal rows stay in their order."""
     key = packed(columns)
     if key is not None:
         return np.argsort(key, kind="stable")
@@ -114,16 +97,6 @@ def repeated(columns: Sequence[Column], bounds: Sequence[Bounds | None] = ()) ->
 
     Where a table of all possible rows is not much larger than the rows, each row marks its place in it: that
     takes a thirtieth of the time of sorting.
-
-    Parameters
-    ----------
-    columns : sequence of columns
-    bounds : sequence of (least, largest) or None, optional
-        What a column has been found to keep within; None, or none given: it is looked for.
-
-    Returns
-    -------
-    bool
     """
     chunks = _chunks(columns)
     if not chunks:
@@ -168,18 +141,7 @@ def _narrow(least: Sequence[int], spans: Sequence[int]) -> bool:
 def equal_to_the_next(
     columns: Sequence[Column], order: Int[np.ndarray, " rows"]
 ) -> Bool[np.ndarray, " rows_but_one"]:
-    """Tell which rows, in an order, have the same numbers as the row that follows.
-
-    Parameters
-    ----------
-    columns : sequence of chunks of int
-    order : (rows,) int
-
-    Returns
-    -------
-    (rows - 1,) bool
-        Empty where there is no row.
-    """
+    """Tell which rows, in an order, have the same numbers as the row that follows."""
     same = np.ones(max(order.size - 1, 0), bool)
     for column in columns if order.size else ():
         whole = np.concatenate(list(column))[order]
@@ -189,14 +151,6 @@ def equal_to_the_next(
 
 def distinct(values: Int[np.ndarray, " rows"]) -> Int[np.ndarray, " distinct"]:
     """List the different numbers, ascending; quickly where equal ones lie together.
-
-    Parameters
-    ----------
-    values : (rows,) int
-
-    Returns
-    -------
-    (distinct,) int
 
     Examples
     --------

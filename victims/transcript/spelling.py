@@ -21,16 +21,6 @@ def nearest(key: str, names: Iterable[str]) -> str | None:
     from three letters on, has four fifths of its letters in common: ``lamda_factors``, ``hyper_parameters``
     and ``regularisation`` are misspelt; ``user_learning_rate`` and ``alpha_decay`` are other software's keys.
 
-    Parameters
-    ----------
-    key : str
-    names : iterable of str
-        The known ones.
-
-    Returns
-    -------
-    str or None
-
     Examples
     --------
     >>> nearest("lamda_factors", ["alpha", "lambda_factors"])
@@ -54,17 +44,6 @@ def nearest(key: str, names: Iterable[str]) -> str | None:
 def closest(key: str, names: Iterable[str]) -> str | None:
     """Find the known key that is most like an unknown one, abbreviations among them.
 
-    Parameters
-    ----------
-    key : str
-    names : iterable of str
-        The known ones.
-
-    Returns
-    -------
-    str or None
-        None where none is like it.
-
     Examples
     --------
     >>> closest("client_lr", ["alpha", "learning_rate", "client_learning_rate"])
@@ -85,22 +64,7 @@ def _words(key: str) -> tuple[str, ...]:
 
 
 def refuse_misspelt(given: Mapping[str, Any], keys: Iterable[str], where: str) -> None:
-    """Refuse a key that is a known one misspelt.
-
-    Parameters
-    ----------
-    given : mapping
-        By its keys.
-    keys : iterable of str
-        The known ones; keys that resemble none of them are allowed.
-    where : str
-        What has the keys, for the message.
-
-    Raises
-    ------
-    ValueError
-        Naming both.
-    """
+    """Refuse a key that is a known one misspelt."""
     names = list(keys)
     for key in given:
         if key not in names and (meant := nearest(str(key), names)):
@@ -108,17 +72,7 @@ def refuse_misspelt(given: Mapping[str, Any], keys: Iterable[str], where: str) -
 
 
 def plain(value: Any) -> Any:
-    """Turn NumPy's numbers and arrays, tuples and ranges, into those of JSON.
-
-    Parameters
-    ----------
-    value : object
-        Nested in dicts, lists, tuples and ranges to any depth.
-
-    Returns
-    -------
-    object
-    """
+    """Turn NumPy's numbers and arrays, tuples and ranges, into those of JSON."""
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     if isinstance(value, dict):

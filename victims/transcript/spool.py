@@ -18,16 +18,7 @@ NULL = -(2**31)  # stands for null in columns that may be
 
 
 class Spool:
-    """A file of one set of columns; rows wait in a buffer for each column, and are written when it is full.
-
-    Parameters
-    ----------
-    path : Path
-    nullable : tuple of str
-        Columns of whole numbers in which ``NULL`` is written as null.
-    mode : int
-        Of the file, from its first byte on.
-    """
+    """A file of one set of columns; rows wait in a buffer for each column."""
 
     def __init__(self, path: Path, nullable: tuple[str, ...] = (), mode: int = PUBLIC) -> None:
         self.path = path
@@ -42,15 +33,7 @@ class Spool:
         self._written_kinds: tuple[str, ...] = KINDS
 
     def add(self, size: int, columns: Mapping[str, np.ndarray | int]) -> None:
-        """Append rows; what is given is copied.
-
-        Parameters
-        ----------
-        size : int
-            Number of rows.
-        columns : mapping of name to (size, ...) array or whole number
-            The same names in every call; a number is that of all rows.
-        """
+        """Append rows; what is given is copied."""
         if not self._buffers:
             self._begin(columns)
         kind = columns.get("kind", 0)

@@ -31,44 +31,16 @@ EVERYBODY = UNTOLD  # in place of a null holder
 
 
 class State(NamedTuple):
-    """The rows of ``state.arrow``.
+    """The rows of ``state.arrow``."""
 
-    Attributes
-    ----------
-    broadcasts : dict of round to Broadcast
-        What everybody knows.
-    sealed : dict of round to ciphertexts
-        Empty where nothing is encrypted.
-    held : dict of party to dict of round to Broadcast
-        What one party alone knows.
-    other : dict of str to int
-        Rows of each kind that no attack reads.
-    """
-
-    broadcasts: dict[int, Broadcast]
-    sealed: dict[int, pa.Array]
-    held: dict[int, dict[int, Broadcast]]
-    other: dict[str, int]
+    broadcasts: dict[int, Broadcast]  # what everybody knows
+    sealed: dict[int, pa.Array]  # empty where nothing is encrypted
+    held: dict[int, dict[int, Broadcast]]  # what one party alone knows
+    other: dict[str, int]  # rows of each kind that no attack reads
 
 
 def read_state(whole: ColumnFile, manifest: Manifest) -> State:
-    """Read and check what was broadcast in each round.
-
-    Parameters
-    ----------
-    whole : ColumnFile
-        Rows in any order.
-    manifest : Manifest
-
-    Returns
-    -------
-    State
-
-    Raises
-    ------
-    InputError
-        If a column breaks a rule, a row occurs twice, or a round has none.
-    """
+    """Read and check what was broadcast in each round."""
     file, other = without_other_kinds(whole, manifest)
     rounds = integer_chunks(file, "round", 0, INT32_MAX, ">= 0")
     check_rounds(file.path, rounds, manifest.rounds, manifest.version)
@@ -150,20 +122,7 @@ def _holders(file: ColumnFile, manifest: Manifest) -> list[np.ndarray]:
 
 
 def without_other_kinds(file: ColumnFile, manifest: Manifest) -> tuple[ColumnFile, dict[str, int]]:
-    """Keep the rows of the kinds that attacks know, and count those of each other kind.
-
-    Parameters
-    ----------
-    file : ColumnFile
-    manifest : Manifest
-
-    Returns
-    -------
-    file : ColumnFile
-        The same where there is no other kind.
-    count : dict of str to int
-        Rows of each other kind.
-    """
+    """Keep the rows of the kinds that attacks know, and count those of each other kind."""
     other = [name for name, kind in manifest.kinds.items() if kind.code == OPAQUE]
     if not other:
         return file, {}
@@ -172,23 +131,7 @@ def without_other_kinds(file: ColumnFile, manifest: Manifest) -> tuple[ColumnFil
 
 
 def split_by_kind(file: ColumnFile, other: list[str], *, kept: bool) -> tuple[ColumnFile, dict[str, int]]:
-    """Rows of some kinds, or all others.
-
-    Parameters
-    ----------
-    file : ColumnFile
-        Returned as it is where its column of kinds is none, which is refused where it is read.
-    other : list of str
-        Kinds.
-    kept : bool
-        Whether to keep their rows, or the others.
-
-    Returns
-    -------
-    file : ColumnFile
-    count : dict of str to int
-        Rows of each of these kinds.
-    """
+    """Rows of some kinds, or all others."""
     count = dict.fromkeys(other, 0)
     batches = []
     for batch, kind in zip(file.batches, file.columns("kind"), strict=True):

@@ -17,24 +17,7 @@ from victims.transcript.parties import party_chunks
 
 
 def read_told(file: ColumnFile, manifest: Manifest) -> dict[str, Told]:
-    """Rows of each kind of role other, of a file whose kinds are checked.
-
-    Parameters
-    ----------
-    file : ColumnFile
-        ``messages.arrow``, whole.
-    manifest : Manifest
-
-    Returns
-    -------
-    dict
-        From kinds to their rows; kinds without any are left out.
-
-    Raises
-    ------
-    InputError
-        If one of these rows names nobody, or its value is no finite number.
-    """
+    """Rows of each kind of role other, of a file whose kinds are checked."""
     kinds = manifest.kinds.items()
     names = [name for name, kind in kinds if kind.code == OPAQUE and kind.implicit is None]
     return {name: told for name in names if (told := _of_kind(file, manifest, name)).index.size}
@@ -72,19 +55,7 @@ def _values(file: ColumnFile) -> np.ndarray:
 
 
 def received_by(told: Mapping[str, Told], parties: Sequence[int]) -> dict[str, Told]:
-    """What an adversary receives, or sent itself.
-
-    Parameters
-    ----------
-    told : mapping of str to Told
-    parties : sequence of int
-        Numbers of its members.
-
-    Returns
-    -------
-    dict
-        From kinds to their rows.
-    """
+    """What an adversary receives, or sent itself."""
     out = {}
     for name, rows in told.items():
         keep = np.isin(rows.receiver, parties) | np.isin(rows.sender, parties)

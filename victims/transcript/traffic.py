@@ -32,24 +32,6 @@ class Traffic:
     """State, messages and deliveries; see the methods of ``Recorder``.
 
     Every call is checked before anything of it is noted, so that one that is refused leaves no trace.
-
-    Parameters
-    ----------
-    files : RecordedFiles
-    ledger : Ledger
-    weights : bool
-        Whether clients upload copies of the factors.
-    server, neighbours : Nobody
-        Receivers that are no clients.
-
-    Attributes
-    ----------
-    width : int
-        K, once it is known.
-    anonymous : bool
-        Whether some rows have no sender.
-    dense : bool
-        Whether some uploads have a row for every item.
     """
 
     def __init__(

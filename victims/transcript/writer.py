@@ -54,17 +54,6 @@ class TranscriptWriter:
     width that fit (floats and flags are refused), finite numbers, shapes, and rows for every round.
     Lists are as good as arrays. The first call fixes whether vectors have float32 or float64: narrower
     ones are widened, wider ones are refused, for they would lose digits.
-
-    Parameters
-    ----------
-    path : Path or str
-        Directory to create; it must not exist.
-    manifest : Manifest
-
-    Raises
-    ------
-    InputError
-        Naming what was given, the rule and the value; also by the methods.
     """
 
     def __init__(self, path: Path | str, manifest: Manifest) -> None:
@@ -130,23 +119,7 @@ class TranscriptWriter:
         bias: Numbers | None = None,
         holders: bool = False,
     ) -> None:
-        """Write what was broadcast before the uploads of a round: the factors, or their ciphertexts.
-
-        Parameters
-        ----------
-        round_ : int
-            One of the manifest's; each is written once.
-        items, attributes : (at most n_items, factors), (at most n_attributes, factors)
-            Row j is about item j, or attribute j.
-        ciphertext : list of bytes, optional
-            In place of all rows.
-        noise_scale : (all rows, factors), optional
-            Standard deviation of Gaussian noise in every upload about a row, where it is broadcast.
-        bias : (all rows,), optional
-            What everybody adds to a prediction about the row, in stars; version 2.
-        holders : bool
-            Whether ``holding`` adds what single clients know; version 2, in all calls or none.
-        """
+        """Write what was broadcast before the uploads of a round: the factors, or their ciphertexts."""
         number, width = self._checked_round(round_), self.manifest.factors
         if number in self._rounds["state"]:
             raise InputError(f"the state of a round must be written once, got round {number} again")
@@ -192,18 +165,7 @@ class TranscriptWriter:
         factors: Numbers,
         kind: int = ITEM,
     ) -> None:
-        """Write item factors that one client alone knows before the rows of a round, after its ``state``.
-
-        Parameters
-        ----------
-        round_ : int
-        holder : int or None
-            A client; None is everybody.
-        items : (n_rows,) whole numbers
-        factors : (n_rows, factors)
-        kind : int
-            ``ITEM``, or ``IMPLICIT`` of a second table that the manifest declares.
-        """
+        """Write item factors that one client alone knows before the rows of a round, after its ``state``."""
         number = self._checked_round(round_)
         index = ids_of("items", items, 0, self.manifest.n_items - 1, "an item of the manifest")
         rows = rows_of_numbers("factors", factors, self.manifest.factors)
@@ -233,16 +195,7 @@ class TranscriptWriter:
         first_round: int = 0,
         last_round: int = INT32_MAX,
     ) -> None:
-        """Write the edges along which rows without a receiver go; once, or once for each graph.
-
-        Parameters
-        ----------
-        sender, receiver : (n_edges,) whole numbers
-        weight : (n_edges,)
-            What rows are multiplied by on the way.
-        first_round, last_round : int
-            Rounds in which the edges are there, both included.
-        """
+        """Write the edges along which rows without a receiver go; once, or once for each graph."""
         if not 0 <= first_round <= last_round <= INT32_MAX:
             raise InputError(
                 f"first_round must be between 0 and last_round = {last_round}, got {first_round}"
@@ -267,18 +220,7 @@ class TranscriptWriter:
         index: Numbers,
         value: Numbers | None,
     ) -> None:
-        """Write messages of a declared kind of role other, after the uploads of a round.
-
-        Parameters
-        ----------
-        round_ : int
-            The round with which they are kept.
-        kind : str
-        sender : (n_rows,) whole numbers
-        receiver : int
-        index : (n_rows,) whole numbers
-        value : (n_rows,), optional
-        """
+        """Write messages of a declared kind of role other, after the uploads of a round."""
         number = self._checked_round(round_)
         if kind not in self._others:
             raise InputError(f"kind must be a declared one of role other, got {kind!r:.80}")
@@ -316,27 +258,7 @@ class TranscriptWriter:
         sequence: Numbers | None = None,
         reference: Numbers | None = None,
     ) -> None:
-        """Append uploaded rows; those of one client should follow each other, or reading has to sort them.
-
-        Parameters
-        ----------
-        round_ : int
-            One of the manifest's.
-        sender, kind, index : (n_rows,) whole numbers
-            Who sends, the position in ``KINDS``, and which item or attribute; kinds and indices of a client
-            should ascend.
-        gradient : (n_rows, factors)
-        receiver : int or None
-            A client or a party of the manifest, of all rows; None where ``deliveries`` says who.
-        ciphertext : list of bytes or None, optional
-            Rows that have one are written without their gradient. Either all calls give it or none does.
-        exponent : (n_rows,) whole numbers, optional
-            What an encoding publishes beside a ciphertext. Either all calls give it or none does.
-        sequence : (n_rows,) whole numbers, optional
-            Place of each row among those of its client in the round; version 2, in all calls or none.
-        reference : (n_rows, factors), optional
-            The factor that each row was computed at; version 2, in all calls or none.
-        """
+        """Append uploaded rows; those of one client should follow each other, or reading has to sort them."""
         number, manifest = self._checked_round(round_), self.manifest
         kind = ids_of("kind", kind, 0, max(self._places), f"a place in {', '.join(KINDS)}")
         places = self._kinds(kind)

@@ -13,34 +13,12 @@ from victims.transcript.kinds import KINDS
 
 
 def kind_array(kind: Int[np.ndarray, " rows"], names: Iterable[str] = KINDS) -> pa.DictionaryArray:
-    """Write positions in a list of kinds as the dictionary column of the format.
-
-    Parameters
-    ----------
-    kind : (rows,) int
-    names : iterable of str
-        The list.
-
-    Returns
-    -------
-    DictionaryArray
-        Of int8 and string.
-    """
+    """Write positions in a list of kinds as the dictionary column of the format."""
     return pa.DictionaryArray.from_arrays(pa.array(kind.astype(np.int8)), pa.array(list(names), pa.string()))
 
 
 def vector_array(values: Float[np.ndarray, "rows factors"]) -> pa.FixedSizeListArray:
-    """Write vectors as the format wants them.
-
-    Parameters
-    ----------
-    values : (rows, factors)
-        float32 or float64.
-
-    Returns
-    -------
-    FixedSizeListArray
-    """
+    """Write vectors as the format wants them."""
     flat = pa.array(np.ascontiguousarray(values).reshape(-1))
     return pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
 
@@ -48,26 +26,7 @@ def vector_array(values: Float[np.ndarray, "rows factors"]) -> pa.FixedSizeListA
 def payload(
     name: str, values: Float[np.ndarray, "rows factors"], ciphertext: Sequence[bytes | None] | None
 ) -> dict[str, pa.Array]:
-    """Write vectors in the clear, or null beside the ciphertexts that stand for them.
-
-    Parameters
-    ----------
-    name : str
-        Of the column of vectors.
-    values : (rows, factors)
-    ciphertext : sequence of bytes or None, optional
-        One a row; None where the row is in the clear.
-
-    Returns
-    -------
-    dict
-        From names of columns to Arrow arrays.
-
-    Raises
-    ------
-    InputError
-        If a ciphertext is not bytes.
-    """
+    """Write vectors in the clear, or null beside the ciphertexts that stand for them."""
     if ciphertext is None:
         return {name: vector_array(values)}
     hidden = np.array([sealed is not None for sealed in ciphertext], bool)

@@ -36,43 +36,17 @@ PER_STEP = 100  # entries that cost as much as a step costs beside its own
 
 @dataclass
 class Effort:
-    """Steps of entries that may still be fitted; a fit that tells ratings pays for as much that does not.
+    """Steps of entries that may still be fitted; a fit that tells ratings pays for as much that does not."""
 
-    Attributes
-    ----------
-    left : int
-        How many.
-    """
-
-    left: int = IN_VAIN
+    left: int = IN_VAIN  # how many
 
     def fitted(self, own: Own, rule: Rule) -> Fit | None:
-        """Fit a client if there is enough left for it; None if it tells no ratings.
-
-        Parameters
-        ----------
-        own : Own
-        rule : Rule
-
-        Returns
-        -------
-        Fit or None
-        """
+        """Fit a client if there is enough left for it; None if it tells no ratings."""
         fit = self._spent(own, rule, open_rate=False)
         return fit if fit is not None and fit.told else None
 
     def any(self, own: Own, rule: Rule) -> Fit | None:
-        """Fit a client with a rate that is about right; None if there is no start, or not enough left.
-
-        Parameters
-        ----------
-        own : Own
-        rule : Rule
-
-        Returns
-        -------
-        Fit or None
-        """
+        """Fit a client with a rate that is about right; None if there is no start, or not enough left."""
         return self._spent(own, rule, open_rate=True)
 
     def _spent(self, own: Own, rule: Rule, *, open_rate: bool) -> Fit | None:
@@ -87,23 +61,7 @@ class Effort:
 def rule_of(
     view: View, pull: float, rules: tuple[AdaptiveSteps, ...], largest_entry: float
 ) -> tuple[AdaptiveSteps, Rule, int] | None:
-    """Find what a few clients' ratings are told with.
-
-    Parameters
-    ----------
-    view : View
-    pull : float
-        Multiple of its factor that each row holds.
-    rules : tuple of AdaptiveSteps
-        Which are tried, the likeliest first.
-    largest_entry : float
-        Of all rows.
-
-    Returns
-    -------
-    (AdaptiveSteps, Rule, int) or None
-        And whether rows are changes, 1, or their opposite, -1.
-    """
+    """Find what a few clients' ratings are told with."""
     asked, every = asked_of(view, pull)
     middle_entry = float(np.median([np.median(np.abs(own.rows)) for own in every]))
     effort, constants = Effort(), view.manifest.hyperparameters
@@ -122,21 +80,7 @@ def rule_of(
 
 
 def asked_of(view: View, pull: float) -> tuple[list[Own], list[Own]]:
-    """Choose clients that tell the rule, and list all, by their rows in their first round.
-
-    Parameters
-    ----------
-    view : View
-    pull : float
-        Multiple of its factor that each row holds.
-
-    Returns
-    -------
-    list of Own
-        Some of a middling number of ratings.
-    list of Own
-        All.
-    """
+    """Choose clients that tell the rule, and list all, by their rows in their first round."""
     batches = view.batches(BATCH_BYTES)
     every = [sent.own for batch in batches for sent in sent_of(view.manifest, batch, 0, pull, 1)]
     every.sort(key=lambda own: len(own.rows))
@@ -159,20 +103,7 @@ def _tried(
 
 
 def rates_of(kind: AdaptiveSteps, n_steps: int, largest_entry: float, middle_entry: float) -> list[float]:
-    """List the rates that entries allow: of two moments by the largest, of one by the middle one.
-
-    Parameters
-    ----------
-    kind : AdaptiveSteps
-    n_steps : int
-    largest_entry, middle_entry : float
-        Of the sizes of all rows' entries.
-
-    Returns
-    -------
-    list of float
-        Round numbers first.
-    """
+    """List the rates that entries allow: of two moments by the largest, of one by the middle one."""
     if kind.optimizer.first:  # some entries are next to the largest
         return _rates(largest_entry / largest(kind.optimizer, n_steps), ROUND)
     return _rates(middle_entry / float(summed(kind.optimizer, n_steps, np.ones(1))[0]), ROUGHLY)

@@ -35,43 +35,17 @@ FORMS = ((1, False), (2, False), (1, True), (2, True))  # p, and whether there i
 
 
 class Digits(NamedTuple):
-    """What the digits of a client's rows tell.
+    """What the digits of a client's rows tell."""
 
-    Attributes
-    ----------
-    gradient : (n, K)
-        In units of eps, with the signs of the rows.
-    error : (n,)
-        Relative standard deviation of each row's size, all else being open.
-    left : float
-        Last digits that are left in the middle.
-    """
-
-    gradient: Float[np.ndarray, "n K"]
-    error: Float[np.ndarray, " n"]
-    left: float
+    gradient: Float[np.ndarray, "n K"]  # in units of eps, with the signs of the rows
+    error: Float[np.ndarray, " n"]  # relative standard deviation of each row's size, all else being open
+    left: float  # last digits that are left in the middle
 
 
 def digits(
     rows: Float[np.ndarray, "n K"], factors: Float[np.ndarray, "n K"], power: int, decays: bool
 ) -> Digits | None:
     """Take the constant off a client's rows.
-
-    Parameters
-    ----------
-    rows : (n, K)
-        What copies changed by, in the type in which they were sent.
-    factors : (n, K)
-        As broadcast.
-    power : int
-        p, 1 or 2.
-    decays : bool
-        Whether copies decay beside the step.
-
-    Returns
-    -------
-    Digits or None
-        None where rows are no such steps, or digits do not tell.
 
     Examples
     --------

@@ -32,48 +32,23 @@ FEWEST = 5  # ratings
 
 
 class Rule(NamedTuple):
-    """Steps of clients.
-
-    Attributes
-    ----------
-    optimizer : Optimizer
-    n_steps : int
-    rate : float
-        Learning rate.
-    decay : float
-        Weight decay beside the step (AdamW).
-    """
+    """Steps of clients."""
 
     optimizer: Optimizer
     n_steps: int
-    rate: float
-    decay: float = 0.0
+    rate: float  # learning rate
+    decay: float = 0.0  # weight decay beside the step (AdamW)
 
 
 class Fit(NamedTuple):
-    """What explains rows.
+    """What explains rows."""
 
-    Attributes
-    ----------
-    ratings : (n,)
-        Levels, stars.
-    factor : (K,)
-    constants : (c,)
-        ``attacks.client_rules.adaptive_steps.CONSTANTS``.
-    left : float
-        Share of the size of the rows that is left.
-    allowed : float
-        The largest of right ones.
-    sure : bool
-        Whether no other levels explain the rows nearly as well.
-    """
-
-    ratings: Float[np.ndarray, " n"]
+    ratings: Float[np.ndarray, " n"]  # levels, stars
     factor: Float[np.ndarray, " K"]
-    constants: Float[np.ndarray, " c"]
-    left: float
-    allowed: float
-    sure: bool
+    constants: Float[np.ndarray, " c"]  # ``attacks.client_rules.adaptive_steps.CONSTANTS``
+    left: float  # share of the size of the rows that is left
+    allowed: float  # the largest of right ones
+    sure: bool  # whether no other levels explain the rows nearly as well
 
     @property
     def told(self) -> bool:
@@ -82,35 +57,12 @@ class Fit(NamedTuple):
 
 
 def shrunk_of(rule: Rule) -> float:
-    """Find what share of an entry decays beside the steps.
-
-    Parameters
-    ----------
-    rule : Rule
-
-    Returns
-    -------
-    float
-    """
+    """Find what share of an entry decays beside the steps."""
     return 1 - (1 - rule.rate * rule.decay) ** rule.n_steps
 
 
 def fitted(own: Own, rule: Rule, *, open_rate: bool = False) -> Fit | None:
-    """Fit ratings and factor to what a client sent.
-
-    Parameters
-    ----------
-    own : Own
-        Of ``FEWEST`` rows or more.
-    rule : Rule
-    open_rate : bool
-        Whether the rate is only about right, and fitted between decodings, too.
-
-    Returns
-    -------
-    Fit or None
-        None where there is no start.
-    """
+    """Fit ratings and factor to what a client sent."""
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         plain = own._replace(rows=own.rows + shrunk_of(rule) * own.factors)
         found = starts(plain, rule.optimizer, rule.n_steps, rule.rate)

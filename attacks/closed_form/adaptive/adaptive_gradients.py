@@ -37,17 +37,7 @@ class _Sent(NamedTuple):
 
 
 def gradient_views(view: View) -> Iterator[View]:
-    """Show the gradients that digits tell as rows of a single step without a known scale.
-
-    Parameters
-    ----------
-    view : View
-
-    Yields
-    ------
-    View
-        Of the clients whose rows are explained, one for each form of the step that explains a sample.
-    """
+    """Show the gradients that digits tell as rows of a single step without a known scale."""
     sent = None
     for form in _forms(view):
         sent = _sent(view) if sent is None else sent
@@ -57,16 +47,7 @@ def gradient_views(view: View) -> Iterator[View]:
 
 
 def tells_by_digits(view: View) -> bool:
-    """Whether rows of a sample are explained as one step of Adam or a relative, to their last digits.
-
-    Parameters
-    ----------
-    view : View
-
-    Returns
-    -------
-    bool
-    """
+    """Whether rows of a sample are explained as one step of Adam or a relative, to their last digits."""
     return any(True for _ in _forms(view))
 
 
@@ -93,20 +74,7 @@ def _explains(form: tuple[int, bool], sent: _Sent, asked: list[slice]) -> bool:
 
 
 def of_everybody(told: Reconstruction, view: View, reason: str) -> Reconstruction:
-    """Say why nothing is told of those who are not among the clients of another view.
-
-    Parameters
-    ----------
-    told : Reconstruction
-        Of the others.
-    view : View
-        Of all.
-    reason : str
-
-    Returns
-    -------
-    Reconstruction
-    """
+    """Say why nothing is told of those who are not among the clients of another view."""
     place = np.searchsorted(view.users, told.users)
     diagnostics = {}
     for name, own in told.diagnostics.items():

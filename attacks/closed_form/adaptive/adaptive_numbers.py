@@ -40,43 +40,21 @@ MOST_CORRECTED = 2.0  # of the rate
 
 
 class Own(NamedTuple):
-    """What one client sent.
+    """What one client sent."""
 
-    Attributes
-    ----------
-    rows, factors : (n, K)
-        Changes of its copies, and the factors as broadcast.
-    offset : (n,)
-        What everybody takes off its ratings, stars.
-    levels : (n_levels,)
-        Ratings that exist, ascending, stars.
-    digit : float
-        What rounding leaves of the rows, relative to their size.
-    """
-
-    rows: Float[np.ndarray, "n K"]
-    factors: Float[np.ndarray, "n K"]
-    offset: Float[np.ndarray, " n"]
-    levels: Float[np.ndarray, " levels"]
-    digit: float
+    rows: Float[np.ndarray, "n K"]  # changes of its copies, and the factors as broadcast
+    factors: Float[np.ndarray, "n K"]  # changes of its copies, and the factors as broadcast
+    offset: Float[np.ndarray, " n"]  # what everybody takes off its ratings, stars
+    levels: Float[np.ndarray, " levels"]  # ratings that exist, ascending, stars
+    digit: float  # what rounding leaves of the rows, relative to their size
 
 
 class Start(NamedTuple):
-    """A factor and errors that rows may come from.
+    """A factor and errors that rows may come from."""
 
-    Attributes
-    ----------
-    off : float
-        How far ratings are from the grid and signs are wrong, 0 and more.
-    factor : (K,)
-    error : (n,)
-        As rows tell them; both are turned round where ``way`` is -1.
-    way : int
-    """
-
-    off: float
+    off: float  # how far ratings are from the grid and signs are wrong, 0 and more
     factor: Float[np.ndarray, " K"]
-    error: Float[np.ndarray, " n"]
+    error: Float[np.ndarray, " n"]  # as rows tell them; both are turned round where ``way`` is -1
     way: int
 
     def ratings(self, own: Own) -> Float[np.ndarray, " n"]:
@@ -90,22 +68,7 @@ class _Signs(NamedTuple):
 
 
 def starts(own: Own, optimizer: Optimizer, n_steps: int, rate: float) -> list[Start]:
-    """Find factors and errors that rows may come from.
-
-    Parameters
-    ----------
-    own : Own
-    optimizer : Optimizer
-    n_steps : int
-        >= 2.
-    rate : float
-        Learning rate.
-
-    Returns
-    -------
-    list of Start
-        The likeliest first.
-    """
+    """Find factors and errors that rows may come from."""
     signs = _signs(own.rows)
     size = own.rows * np.outer(*signs) / rate
     first = rate * _walked(optimizer, 1)[1]

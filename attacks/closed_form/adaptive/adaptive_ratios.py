@@ -31,40 +31,18 @@ NONE = 1e3  # width where there is no ratio
 
 
 class Ratios(NamedTuple):
-    """A and B up to one number c, A c and B / c.
+    """A and B up to one number c, A c and B / c."""
 
-    Attributes
-    ----------
-    of_error : (n,)
-        A.
-    of_factor : (K,)
-        B.
-    width : (n,)
-        How far entries disagree about the logarithm of A.
-    turned : (K,) bool
-        Columns that have the other sign.
-    """
-
-    of_error: Float[np.ndarray, " n"]
-    of_factor: Float[np.ndarray, " K"]
-    width: Float[np.ndarray, " n"]
-    turned: Bool[np.ndarray, " K"]
+    of_error: Float[np.ndarray, " n"]  # A
+    of_factor: Float[np.ndarray, " K"]  # B
+    width: Float[np.ndarray, " n"]  # how far entries disagree about the logarithm of A
+    turned: Bool[np.ndarray, " K"]  # columns that have the other sign
 
 
 def summed(
     optimizer: Optimizer, n_steps: int, ratio: Float[np.ndarray, "*some"]
 ) -> Float[np.ndarray, "*some"]:
     """Sum the steps, in units of the rate, of a gradient that goes evenly from 1 to a ratio in one step.
-
-    Parameters
-    ----------
-    optimizer : Optimizer
-    n_steps : int
-    ratio : any shape
-
-    Returns
-    -------
-    same shape
 
     Examples
     --------
@@ -80,36 +58,12 @@ def summed(
 
 
 def largest(optimizer: Optimizer, n_steps: int) -> float:
-    """Find the largest sum of steps, in units of the rate.
-
-    Parameters
-    ----------
-    optimizer : Optimizer
-    n_steps : int
-
-    Returns
-    -------
-    float
-    """
+    """Find the largest sum of steps, in units of the rate."""
     return float(_tabulated(optimizer, n_steps)[1].max())
 
 
 def ratios(optimizer: Optimizer, n_steps: int, size: Float[np.ndarray, "n K"], slack: float) -> Ratios:
-    """Take rows apart.
-
-    Parameters
-    ----------
-    optimizer : Optimizer
-    n_steps : int
-    size : (n, K)
-        Entries in units of the rate, with the sign of the first step taken off.
-    slack : float
-        By which entries may be no sum of steps.
-
-    Returns
-    -------
-    Ratios
-    """
+    """Take rows apart."""
     every = below, above, other = _sides(optimizer, n_steps, size, slack)
     k = size.shape[1]
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -48,23 +48,7 @@ OPEN_ENDS = (
 def read_adaptive(
     view: View, told: Reconstruction, pulls: Sequence[float], rules: tuple[AdaptiveSteps, ...] = ADAPTIVE
 ) -> list[Answered]:
-    """Read all clients of a view, where few are answered otherwise and rows look like steps of Adam.
-
-    Parameters
-    ----------
-    view : View
-    told : Reconstruction
-        What is answered otherwise.
-    pulls : sequence of float
-        Multiples of its factor that each row may hold.
-    rules : tuple of AdaptiveSteps
-        Which are tried, the likeliest first, but for the declared one.
-
-    Returns
-    -------
-    list of Answered
-        None at all where rows do not look so.
-    """
+    """Read all clients of a view, where few are answered otherwise and rows look like steps of Adam."""
     few = len(told.abstained) > ALREADY * view.users.size
     levels = np.array(view.manifest.rating_levels)
     if (

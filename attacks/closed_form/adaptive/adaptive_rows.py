@@ -36,17 +36,7 @@ class Sent(NamedTuple):
 
 
 def look_adaptive(sizes: Float[np.ndarray, "clients 4"]) -> bool:
-    """Whether most clients' rows look like steps of Adam or the like.
-
-    Parameters
-    ----------
-    sizes : (clients, 4)
-        As of ``sizes_of``.
-
-    Returns
-    -------
-    bool
-    """
+    """Whether most clients' rows look like steps of Adam or the like."""
     if not (sizes.size and np.median(sizes[:, 0]) >= HALF and np.median(sizes[:, 1]) >= RANK_ONE):
         return False
     middle = np.median(sizes[:, 2])
@@ -54,20 +44,7 @@ def look_adaptive(sizes: Float[np.ndarray, "clients 4"]) -> bool:
 
 
 def sizes_of(view: View, pull: float) -> Float[np.ndarray, "clients 4"]:
-    """Measure the entries of some clients' rows in their first round.
-
-    Parameters
-    ----------
-    view : View
-    pull : float
-        Multiple of its factor that each row holds.
-
-    Returns
-    -------
-    (clients, 4)
-        Share of large entries, share of signs of rank one, the largest entry, and how far half of the entries
-        differ, in units of what they may after one step. Clients of equal factors are left out.
-    """
+    """Measure the entries of some clients' rows in their first round."""
     out = []
     for batch in view.batches(BATCH_BYTES):
         for sent in sent_of(view.manifest, batch, 0, pull, 1):
@@ -97,23 +74,7 @@ def _spread(size: np.ndarray, digit: float) -> float:
 
 
 def sent_of(manifest: Manifest, batch: UserBatch, number: int, pull: float, way: int) -> Iterator[Sent]:
-    """Clients of a batch with enough rows, in one of its rounds; changes, whatever scale is declared.
-
-    Parameters
-    ----------
-    manifest : Manifest
-    batch : UserBatch
-    number : int
-        Of the round, among those of the batch.
-    pull : float
-        Multiple of its factor that each row holds.
-    way : int
-        1 where rows are changes, -1 where they are their opposite.
-
-    Yields
-    ------
-    Sent
-    """
+    """Clients of a batch with enough rows, in one of its rounds; changes, whatever scale is declared."""
     uploads = batch.rounds[number]
     rows: Rows = rows_of(manifest, uploads, None, 0.0, pull)
     rounded = rounding_of(uploads.gradients)

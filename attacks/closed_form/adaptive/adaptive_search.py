@@ -41,19 +41,7 @@ class _Choice(NamedTuple):
 
 
 def search(view: View, pull: float) -> tuple[AdaptiveSteps, Rule, int] | None:
-    """Find what a few clients' ratings are told with.
-
-    Parameters
-    ----------
-    view : View
-    pull : float
-        Multiple of its factor that each row holds.
-
-    Returns
-    -------
-    (AdaptiveSteps, Rule, int) or None
-        And whether rows are changes, 1, or their opposite, -1.
-    """
+    """Find what a few clients' ratings are told with."""
     asked, every = asked_of(view, pull)
     some, effort = asked[len(asked) // 2 :][:FIRST], Effort(BEGINS)
     choices = []

@@ -44,21 +44,7 @@ LEAST, MOVING, WIDEST = 3, 32, 256  # factors, with that of the biases; most whe
 
 
 def bias_column(view: View, open_: Iterable[int], max_misfit: float) -> int | None:
-    """Find the column of the factors that holds biases of the items.
-
-    Parameters
-    ----------
-    view : View
-    open_ : iterable of int
-        Clients who are not read without it.
-    max_misfit : float
-        Largest misfit at which a client is read.
-
-    Returns
-    -------
-    int or None
-        None where there is none, or clients do not say.
-    """
+    """Find the column of the factors that holds biases of the items."""
     levels, width = np.array(view.manifest.rating_levels), view.manifest.factors
     possible = view.manifest.weighting == "observed-only" and even(levels) and LEAST <= width <= WIDEST
     if not possible or view.messages.reference is not None:
@@ -143,18 +129,7 @@ def _of_steps(rows: Rows, levels: np.ndarray, max_misfit: float) -> int:
 
 
 def without_column(view: View, column: int) -> View:
-    """The same view as if one column of the factors were broadcast as biases, and nothing uploaded about it.
-
-    Parameters
-    ----------
-    view : View
-        Without a reference factor of each row.
-    column : int
-
-    Returns
-    -------
-    View
-    """
+    """The same view as if one column of the factors were broadcast as biases."""
     gradient = view.messages.gradient
     assert gradient is not None
     chunks = tuple(np.delete(chunk, column, axis=1) for chunk in gradient)
@@ -178,18 +153,7 @@ def _moved(known: Broadcast, column: int) -> Broadcast:
 
 
 def with_ones(found: Reconstruction, column: int) -> Reconstruction:
-    """Put the client's 1 back among its factors.
-
-    Parameters
-    ----------
-    found : Reconstruction
-        Of ``without_column``.
-    column : int
-
-    Returns
-    -------
-    Reconstruction
-    """
+    """Put the client's 1 back among its factors."""
     if found.factors is None:
         return found
     whole = np.insert(found.factors.value, column, 1.0, axis=1)

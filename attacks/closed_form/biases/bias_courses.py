@@ -17,19 +17,9 @@ from victims.transcript.view import Uploads, UserBatch
 
 
 class Part(NamedTuple):
-    """Some clients in the first round that tells them.
+    """Some clients in the first round that tells them."""
 
-    Attributes
-    ----------
-    place : (some,) int
-        Of the clients in their batch.
-    round : int
-    kind, index : (some, rows)
-        Of the rows that they sent in it.
-    found : Shifted
-    """
-
-    place: Int[np.ndarray, " some"]
+    place: Int[np.ndarray, " some"]  # of the clients in their batch
     round: int
     kinds: Int[np.ndarray, "some rows"]
     items: Int[np.ndarray, "some rows"]
@@ -37,42 +27,18 @@ class Part(NamedTuple):
 
 
 class Course(NamedTuple):
-    """What all rounds say of the clients of one batch.
-
-    Attributes
-    ----------
-    users : (n_users,)
-    parts : list of Part
-    first_bias : (n_users,)
-        As of ``Clients``.
-    moves : Moves
-        Of clients by their place in the batch.
-    """
+    """What all rounds say of the clients of one batch."""
 
     users: Int[np.ndarray, " users"]
     parts: list[Part]
-    first_bias: Float[np.ndarray, " users"]
-    moves: Moves
+    first_bias: Float[np.ndarray, " users"]  # as of ``Clients``
+    moves: Moves  # of clients by their place in the batch
 
 
 def course_of(
     manifest: Manifest, batch: UserBatch, levels: Float[np.ndarray, " levels"], pull: float
 ) -> Course:
-    """Read each client in its first round that tells it, and by what is known of it in the later ones.
-
-    Parameters
-    ----------
-    manifest : Manifest
-    batch : UserBatch
-    levels : (n_levels,)
-        An ``even`` grid, in stars (``attacks.closed_form.centres.centred``).
-    pull : float
-        Multiple of its factor in every row, as declared.
-
-    Returns
-    -------
-    Course
-    """
+    """Read each client in its first round that tells it, and by what is known of it in the later ones."""
     n = batch.users.size
     first_bias = np.full(n, np.nan)
     new, open_ = np.ones(n, bool), np.ones(n, bool)
@@ -149,17 +115,7 @@ def _moved(last: _State, now: _State, there: np.ndarray) -> Moves:
 
 
 def joined_moves(moves: list[Moves]) -> Moves:
-    """Put moves one after the other.
-
-    Parameters
-    ----------
-    moves : list of Moves
-        One or more.
-
-    Returns
-    -------
-    Moves
-    """
+    """Put moves one after the other."""
     return Moves(*(np.concatenate(columns) for columns in zip(*moves, strict=True)))
 
 

@@ -43,39 +43,30 @@ FINEST = 1e-6  # of a step, that digits of shifts tell
 
 
 class Clients(NamedTuple):
-    """Clients who are read up to a shift.
+    """Clients who are read up to a shift."""
 
-    Attributes
-    ----------
-    reach, n_rated : (n_clients,) int
-        Steps from the lowest to the highest rating; how many ratings there are.
-    first_bias : (n_clients,)
-        C in the first round in which the client takes part, stars; NaN where that is not told.
-    """
-
+    # steps from the lowest to the highest rating; how many ratings there are
     reach: Int[np.ndarray, " clients"]
+    # steps from the lowest to the highest rating; how many ratings there are
     n_rated: Int[np.ndarray, " clients"]
+    # C in the first round in which the client takes part, stars; NaN where that is not told
     first_bias: Float[np.ndarray, " clients"]
 
 
 class Moves(NamedTuple):
-    """From one round in which a client takes part to its next.
-
-    Attributes
-    ----------
-    client : (n,) int
-    bias, change, pushed : (n,)
-        C before, by how much it changes, and the sum of errors between, in stars.
-    factor, factor_change, factor_pushed : (n, K)
-        The same of the client's factor; what pushes it is the sum of errors times factors of their items.
-    """
+    """From one round in which a client takes part to its next."""
 
     client: Int[np.ndarray, " n"]
-    bias: Float[np.ndarray, " n"]
+    bias: Float[np.ndarray, " n"]  # C before, by how much it changes, and the sum of errors between, in stars
+    # C before, by how much it changes, and the sum of errors between, in stars
     change: Float[np.ndarray, " n"]
+    # C before, by how much it changes, and the sum of errors between, in stars
     pushed: Float[np.ndarray, " n"]
+    # the same of the client's factor; what pushes it is the sum of errors times factors of their items
     factor: Float[np.ndarray, "n K"]
+    # the same of the client's factor; what pushes it is the sum of errors times factors of their items
     factor_change: Float[np.ndarray, "n K"]
+    # the same of the client's factor; what pushes it is the sum of errors times factors of their items
     factor_pushed: Float[np.ndarray, "n K"]
 
     def per_rating(self, n_rated: Int[np.ndarray, " n"]) -> Moves:
@@ -92,56 +83,22 @@ class Moves(NamedTuple):
 
 
 def no_moves(n_factors: int) -> Moves:
-    """Make the moves of clients of whom one round is told.
-
-    Parameters
-    ----------
-    n_factors : int
-
-    Returns
-    -------
-    Moves
-    """
+    """Make the moves of clients of whom one round is told."""
     none, wide = np.zeros(0), np.zeros((0, n_factors))
     return Moves(np.zeros(0, int), none, none, none, wide, wide, wide)
 
 
 class _Law(NamedTuple):
-    """What a law of the biases says.
+    """What a law of the biases says."""
 
-    Attributes
-    ----------
-    shift : (n_clients,)
-        In steps, relative to one client's or to those with both ends.
-    sharp, tells : (n_clients,) bool
-        Whose shift is sharp, and is not that of whom it is relative to.
-    left : float
-        Share of the changes that it does not explain.
-    """
-
-    shift: Float[np.ndarray, " clients"]
-    sharp: Bool[np.ndarray, " clients"]
-    tells: Bool[np.ndarray, " clients"]
-    left: float
+    shift: Float[np.ndarray, " clients"]  # in steps, relative to one client's or to those with both ends
+    sharp: Bool[np.ndarray, " clients"]  # whose shift is sharp, and is not that of whom it is relative to
+    tells: Bool[np.ndarray, " clients"]  # whose shift is sharp, and is not that of whom it is relative to
+    left: float  # share of the changes that it does not explain
 
 
 def shifts_of(clients: Clients, moves: Moves, n_levels: int, step: float) -> Int[np.ndarray, " clients"]:
-    """Find by how many steps each client's lowest rating is above the lowest level.
-
-    Parameters
-    ----------
-    clients : Clients
-    moves : Moves
-    n_levels : int
-        Of an even grid.
-    step : float
-        Between its levels, in stars.
-
-    Returns
-    -------
-    (n_clients,) int
-        -1 where it is open.
-    """
+    """Find by how many steps each client's lowest rating is above the lowest level."""
     room = n_levels - 1 - clients.reach
     shift = np.where(room == 0, 0, -1)
     for told in (_by_one_number(clients.first_bias, room, step), _by_decay(clients, moves, room, step)):

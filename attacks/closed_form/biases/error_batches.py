@@ -37,35 +37,14 @@ SAME = 1e-3  # relative, to which they do
 
 
 class Placed(NamedTuple):
-    """Under what law rows were made, and at which step.
-
-    Attributes
-    ----------
-    law : Law
-    place : (users, rows) int
-        -1 where it is not told.
-    """
+    """Under what law rows were made, and at which step."""
 
     law: Law
-    place: Int[np.ndarray, "users rows"]
+    place: Int[np.ndarray, "users rows"]  # -1 where it is not told
 
 
 def placed(rows: Rows, column: int, asked: Rows) -> Iterator[Placed]:
-    """Find laws under which rows were made in steps, of whatever size and in whatever order.
-
-    Parameters
-    ----------
-    rows : Rows
-        Of all clients; nothing has been taken off.
-    column : int
-        That holds the errors.
-    asked : Rows
-        Of a few clients who tell the numbers.
-
-    Yields
-    ------
-    Placed
-    """
+    """Find laws under which rows were made in steps, of whatever size and in whatever order."""
     if rows.rows.shape[2] < 4:
         return
     for (pull, biases), after in product(_pulls(asked, column), (False, True)):

@@ -44,70 +44,34 @@ TINY = 1e-150  # row times error, whose products vanish
 
 
 class Law(NamedTuple):
-    """What all rows share.
+    """What all rows share."""
 
-    Attributes
-    ----------
-    pull : float
-        c, in units of the rows.
-    decay, rate : float
-        d, and t over s.
-    biases_decay : bool
-        Whether biases are pulled as factors are.
-    after : bool
-        Whether rows are about the factor after the step.
-    left : float
-        Of two rows, relative to their size: what the law does not explain. Infinite where nothing moves.
-    """
-
-    pull: float
-    decay: float
-    rate: float
-    biases_decay: bool
-    after: bool
+    pull: float  # c, in units of the rows
+    decay: float  # d, and t over s
+    rate: float  # d, and t over s
+    biases_decay: bool  # whether biases are pulled as factors are
+    after: bool  # whether rows are about the factor after the step
+    # of two rows, relative to their size: what the law does not explain. Infinite where nothing moves
     left: float
 
 
 class Errors(NamedTuple):
-    """What the rows say.
+    """What the rows say."""
 
-    Attributes
-    ----------
-    scalar : (users, rows)
-        g = s e.
-    predicted : (users, rows)
-        p . q + b, in units of the program.
-    gained, kept : (users, rows)
-        What a bias of the client that steps as its factor does has gained before the row, and what is left
-        of what it was before the first.
-    added : (users, rows)
-        What it has gained where it does not decay.
-    alike : (users, rows)
-        How many rows its step made.
-    """
-
-    scalar: Float[np.ndarray, "users rows"]
-    predicted: Float[np.ndarray, "users rows"]
+    scalar: Float[np.ndarray, "users rows"]  # g = s e
+    predicted: Float[np.ndarray, "users rows"]  # p . q + b, in units of the program
+    # what a bias of the client that steps as its factor does has gained before the row, and what is left of
+    # what it was before the first
     gained: Float[np.ndarray, "users rows"]
+    # what a bias of the client that steps as its factor does has gained before the row, and what is left of
+    # what it was before the first
     kept: Float[np.ndarray, "users rows"]
-    added: Float[np.ndarray, "users rows"]
-    alike: Float[np.ndarray, "users rows"]
+    added: Float[np.ndarray, "users rows"]  # what it has gained where it does not decay
+    alike: Float[np.ndarray, "users rows"]  # how many rows its step made
 
 
 def law_of(rows: Rows, column: int) -> Law | None:
-    """Find the numbers under which one column of the rows holds their errors.
-
-    Parameters
-    ----------
-    rows : Rows
-        With their order; nothing has been taken off.
-    column : int
-
-    Returns
-    -------
-    Law or None
-        None where there are none.
-    """
+    """Find the numbers under which one column of the rows holds their errors."""
     if rows.sequence is None or rows.rows.shape[2] < 4:
         return None
     alone = rows._replace(
@@ -160,16 +124,13 @@ def _in_order(rows: Rows) -> Int[np.ndarray, "users rows"]:
 
 
 class _Chain(NamedTuple):
-    """Factors of two rows that follow each other, times both errors and over the size of the rows.
+    """Factors of two rows that follow each other, times both errors and over the size of the rows."""
 
-    Attributes
-    ----------
-    now, before, push : (n, K)
-        That of the second row, that of the first, and what its error moves it by, but for t.
-    """
-
+    # that of the second row, that of the first, and what its error moves it by, but for t
     now: Float[np.ndarray, "n K"]
+    # that of the second row, that of the first, and what its error moves it by, but for t
     before: Float[np.ndarray, "n K"]
+    # that of the second row, that of the first, and what its error moves it by, but for t
     push: Float[np.ndarray, "n K"]
 
     def left(self, decay: float, rate: float) -> Float[np.ndarray, " numbers"]:
@@ -215,22 +176,7 @@ def _fitted(first: _Some, second: _Some, pull: float, biases: bool, after: bool)
 def errors_of(
     rows: Rows, column: int, law: Law, place: Int[np.ndarray, "users rows"] | None = None
 ) -> Errors:
-    """What all rows of some clients say under a law.
-
-    Parameters
-    ----------
-    rows : Rows
-        Nothing has been taken off.
-    column : int
-    law : Law
-    place : (users, rows) int, optional
-        Number of the step that made a row, -1 where that is not told; their order, where this is not given.
-
-    Returns
-    -------
-    Errors
-        0 off the items; NaN where the place is not told.
-    """
+    """What all rows of some clients say under a law."""
     place = place_of(rows) if place is None else place
     bias = rows.factors[..., column].astype(float)
     factors = np.delete(rows.factors, column, axis=2).astype(float)
@@ -257,17 +203,7 @@ def errors_of(
 
 
 def place_of(rows: Rows) -> Int[np.ndarray, "users rows"]:
-    """Number rows in the order in which they were sent; -1 off the items.
-
-    Parameters
-    ----------
-    rows : Rows
-        With their order.
-
-    Returns
-    -------
-    (users, rows) int
-    """
+    """Number rows in the order in which they were sent; -1 off the items."""
     ahead = _in_order(rows)
     place = np.full(ahead.shape, -1)
     user, step = np.nonzero(ahead >= 0)

@@ -37,17 +37,7 @@ CLIENTS, WIDEST = 12, 256  # clients of a round that tell its law, and most fact
 
 
 def read_error_column(view: View) -> OwnBiases | None:
-    """Read all clients of a view as ones who send their errors in a column.
-
-    Parameters
-    ----------
-    view : View
-
-    Returns
-    -------
-    OwnBiases or None
-        None where there is none, or it does not tell next to all clients.
-    """
+    """Read all clients of a view as ones who send their errors in a column."""
     levels = np.array(view.manifest.rating_levels)
     possible = view.manifest.weighting == "observed-only" and even(levels)
     if not possible or view.manifest.factors > WIDEST or view.messages.reference is not None:
@@ -93,18 +83,6 @@ def with_error_column(
 
     A column of biases that are taken off predictions makes the rows of the mirror images. So people who rate
     low are answered up to it, and so are likes and dislikes.
-
-    Parameters
-    ----------
-    found : Reconstruction
-        What is answered otherwise.
-    own : OwnBiases
-    levels : (n_levels,)
-        An even grid, in stars.
-
-    Returns
-    -------
-    Reconstruction
     """
     told = unless_own_lowest(with_own_biases(found, own, levels), levels)
     if told.scope == Scope.RATINGS_AND_ATTRIBUTES:

@@ -31,16 +31,10 @@ WIDTH = 4  # factors, so that a pair of steps is told from any other
 
 
 class Steps(NamedTuple):
-    """With which factors a client made its rows, and what pushed it on from there.
+    """With which factors a client made its rows, and what pushed it on from there."""
 
-    Attributes
-    ----------
-    factor, push : (n, K)
-        p, and the sum of g q; in any order.
-    """
-
-    factor: Float[np.ndarray, "n K"]
-    push: Float[np.ndarray, "n K"]
+    factor: Float[np.ndarray, "n K"]  # p, and the sum of g q; in any order
+    push: Float[np.ndarray, "n K"]  # p, and the sum of g q; in any order
 
 
 class Numbers(NamedTuple):
@@ -51,19 +45,7 @@ class Numbers(NamedTuple):
 
 
 def numbers_in_order(clients: list[Steps], precision: float) -> Numbers | None:
-    """Fit both numbers to steps that come in their order.
-
-    Parameters
-    ----------
-    clients : list of Steps
-    precision : float
-        Relative size of the rows' last digit.
-
-    Returns
-    -------
-    Numbers or None
-        None where more than rounding is left, or there are too few steps.
-    """
+    """Fit both numbers to steps that come in their order."""
     both = [
         (one.factor[1:], one.factor[:-1], one.push[:-1]) for one in clients if np.isfinite(one.factor).all()
     ]
@@ -79,21 +61,7 @@ def numbers_in_order(clients: list[Steps], precision: float) -> Numbers | None:
 
 
 def numbers_of(clients: list[Steps], precision: float, after: bool) -> Numbers | None:
-    """Find both numbers by pairs of steps that have no rest, in whatever order they come.
-
-    Parameters
-    ----------
-    clients : list of Steps
-    precision : float
-        Relative size of the rows' last digit.
-    after : bool
-        Whether rows are about the factor after the step.
-
-    Returns
-    -------
-    Numbers or None
-        None where too few steps follow another one.
-    """
+    """Find both numbers by pairs of steps that have no rest, in whatever order they come."""
     if not clients or clients[0].factor.shape[1] < WIDTH:
         return None
     usable = [one for one in clients if 1 < len(one.factor) <= STEPS and np.isfinite(one.factor).all()]
@@ -114,20 +82,7 @@ def _of_pairs(steps: Steps, precision: float, after: bool) -> Float[np.ndarray, 
 
 
 def order_of(steps: Steps, numbers: Numbers, after: bool) -> Int[np.ndarray, " n"] | None:
-    """Number one client's steps in their order.
-
-    Parameters
-    ----------
-    steps : Steps
-    numbers : Numbers
-    after : bool
-        As of ``numbers_of``.
-
-    Returns
-    -------
-    (n,) int, or None
-        None where they are no chain.
-    """
+    """Number one client's steps in their order."""
     n = len(steps.factor)
     if n == 1:
         return np.zeros(1, int)

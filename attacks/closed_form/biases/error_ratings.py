@@ -41,29 +41,15 @@ ROUNDS = 3  # of fitting the levels that numbers name
 
 
 class OnSteps(NamedTuple):
-    """What is read of some clients, up to a shift by whole levels.
+    """What is read of some clients, up to a shift by whole levels."""
 
-    Attributes
-    ----------
-    above : (users, rows) int
-        Steps above the client's lowest rating; -1 where not told.
-    bias : (users,)
-        C before the first row in stars, if the lowest rating is the lowest level.
-    distance : (users,)
-        From the steps, in the mean, in stars.
-    told : (users,) bool
-    placed : bool
-        Whether steps are those above the lowest level.
-    pull : float
-        Multiple of its factor that was taken off each row.
-    """
-
-    above: Int[np.ndarray, "users rows"]
+    above: Int[np.ndarray, "users rows"]  # steps above the client's lowest rating; -1 where not told
+    # C before the first row in stars, if the lowest rating is the lowest level
     bias: Float[np.ndarray, " users"]
-    distance: Float[np.ndarray, " users"]
+    distance: Float[np.ndarray, " users"]  # from the steps, in the mean, in stars
     told: Bool[np.ndarray, " users"]
-    placed: bool = False
-    pull: float = 0.0
+    placed: bool = False  # whether steps are those above the lowest level
+    pull: float = 0.0  # multiple of its factor that was taken off each row
 
     @property
     def rank(self) -> tuple[int, float]:
@@ -77,22 +63,7 @@ def on_steps(
     levels: Float[np.ndarray, " levels"],
     precision: float,
 ) -> OnSteps:
-    """Find the number A of all clients that puts their ratings on the steps of the grid.
-
-    Parameters
-    ----------
-    errors : Errors
-    item : (users, rows) bool
-    levels : (n_levels,)
-        An ``even`` grid, in stars (``attacks.closed_form.centres.centred``).
-    precision : float
-        Relative size of the rows' last digit.
-
-    Returns
-    -------
-    OnSteps
-        Of the bias that explains most clients: one that stays, or one that steps, from 0 or not.
-    """
+    """Find the number A of all clients that puts their ratings on the steps of the grid."""
     item = item & np.isfinite(errors.predicted) & (errors.scalar != 0)
     best = nobody(item.shape)
     one = np.ones(item.shape)
@@ -110,18 +81,7 @@ def on_steps(
 
 
 def scalars_of(errors: Errors, item: Bool[np.ndarray, "users rows"]) -> list[Float[np.ndarray, "users rows"]]:
-    """Errors up to one number: as they are, and where steps have several sizes also as parts of means.
-
-    Parameters
-    ----------
-    errors : Errors
-    item : (users, rows) bool
-        Rows that count.
-
-    Returns
-    -------
-    list of (users, rows)
-    """
+    """Errors up to one number: as they are, and where steps have several sizes also as parts of means."""
     most = errors.alike[item].max(initial=1.0)
     uneven = bool((errors.alike[item] < most).any())
     return [errors.scalar, errors.scalar * errors.alike / most][: 1 + uneven]
@@ -133,22 +93,7 @@ def through_links(
     levels: Float[np.ndarray, " levels"],
     precision: float,
 ) -> OnSteps:
-    """Find the bias of each client that puts its ratings on the grid behind a link.
-
-    Parameters
-    ----------
-    errors : Errors
-    item : (users, rows) bool
-    levels : (n_levels,)
-        An ``even`` grid, in stars.
-    precision : float
-        Relative size of the rows' last digit.
-
-    Returns
-    -------
-    OnSteps
-        With steps above the lowest level: a link leaves no shift.
-    """
+    """Find the bias of each client that puts its ratings on the grid behind a link."""
     item = item & np.isfinite(errors.predicted) & (errors.scalar != 0)
     one = np.ones(item.shape)
     ways = [
@@ -170,22 +115,11 @@ def through_links(
 
 
 class _Way(NamedTuple):
-    """What a bias of the client may do behind a link.
+    """What a bias of the client may do behind a link."""
 
-    Attributes
-    ----------
-    scalar : (users, rows)
-        Errors up to one number.
-    bias : (users, rows)
-        What its bias is multiplied by.
-    inside : (users, rows)
-        The rest of what is inside the link.
-    item : (users, rows) bool
-    """
-
-    scalar: Float[np.ndarray, "users rows"]
-    bias: Float[np.ndarray, "users rows"]
-    inside: Float[np.ndarray, "users rows"]
+    scalar: Float[np.ndarray, "users rows"]  # errors up to one number
+    bias: Float[np.ndarray, "users rows"]  # what its bias is multiplied by
+    inside: Float[np.ndarray, "users rows"]  # the rest of what is inside the link
     item: Bool[np.ndarray, "users rows"]
 
 
@@ -205,16 +139,7 @@ def _through(way: _Way, levels: Float[np.ndarray, " levels"], precision: float) 
 
 
 def nobody(shape: tuple[int, ...]) -> OnSteps:
-    """Make the reading of clients of whom nothing is told.
-
-    Parameters
-    ----------
-    shape : (users, rows)
-
-    Returns
-    -------
-    OnSteps
-    """
+    """Make the reading of clients of whom nothing is told."""
     open_ = np.full(shape[0], np.nan)
     return OnSteps(np.full(shape, -1), open_, open_, np.zeros(shape[0], bool))
 
@@ -247,20 +172,11 @@ def _of_pairs(
 
 
 class Grid(NamedTuple):
-    """r = A scalar + offset + columns . c, of some clients.
-
-    Attributes
-    ----------
-    scalar, offset : (users, rows)
-    columns : (users, rows, n)
-        What a bias of the client adds, with one number each.
-    item : (users, rows) bool
-    levels : (n_levels,)
-    """
+    """r = A scalar + offset + columns . c, of some clients."""
 
     scalar: Float[np.ndarray, "users rows"]
     offset: Float[np.ndarray, "users rows"]
-    columns: Float[np.ndarray, "users rows n"]
+    columns: Float[np.ndarray, "users rows n"]  # what a bias of the client adds, with one number each
     item: Bool[np.ndarray, "users rows"]
     levels: Float[np.ndarray, " levels"]
 

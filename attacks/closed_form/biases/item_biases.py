@@ -46,20 +46,12 @@ ROUNDS = 20  # of reading clients by those who were read
 
 
 class Columns(NamedTuple):
-    """What clients' rows say up to two numbers each, rating by rating, clients one after the other.
+    """What clients' rows say up to two numbers each, rating by rating, clients one after the other."""
 
-    Attributes
-    ----------
-    owner, item : (n,) int
-        Clients by number, ascending, and items.
-    g, h : (n,)
-        Rows along the client's direction, and factors of items along it.
-    """
-
-    owner: Int[np.ndarray, " n"]
-    item: Int[np.ndarray, " n"]
-    g: Float[np.ndarray, " n"]
-    h: Float[np.ndarray, " n"]
+    owner: Int[np.ndarray, " n"]  # clients by number, ascending, and items
+    item: Int[np.ndarray, " n"]  # clients by number, ascending, and items
+    g: Float[np.ndarray, " n"]  # rows along the client's direction, and factors of items along it
+    h: Float[np.ndarray, " n"]  # rows along the client's direction, and factors of items along it
 
     @property
     def table(self) -> Float[np.ndarray, "n 2"]:
@@ -68,39 +60,15 @@ class Columns(NamedTuple):
 
 
 class Levels(NamedTuple):
-    """Ratings in steps above the lowest level, or below the highest.
+    """Ratings in steps above the lowest level, or below the highest."""
 
-    Attributes
-    ----------
-    above : (n,) int
-        -1 where a rating is not told.
-    read : (clients,) bool
-        Who is read; of whom not all ratings need be told.
-    numbers : (clients, 2)
-        A and B, in steps; NaN where not read.
-    """
-
-    above: Int[np.ndarray, " n"]
-    read: Bool[np.ndarray, " clients"]
-    numbers: Float[np.ndarray, "clients 2"]
+    above: Int[np.ndarray, " n"]  # -1 where a rating is not told
+    read: Bool[np.ndarray, " clients"]  # who is read; of whom not all ratings need be told
+    numbers: Float[np.ndarray, "clients 2"]  # A and B, in steps; NaN where not read
 
 
 def levels_of(known: Columns, n_levels: int, digits: float) -> Levels | None:
-    """Read clients together.
-
-    Parameters
-    ----------
-    known : Columns
-    n_levels : int
-        Of an even grid.
-    digits : float
-        Relative, that rows may be away from integers at least; more where factors move.
-
-    Returns
-    -------
-    Levels or None
-        None where clients do not agree about items.
-    """
+    """Read clients together."""
     n_rated = np.bincount(known.owner)
     able = n_rated >= SHARED
     for first in _seeds(known, n_levels, digits):
@@ -144,15 +112,6 @@ def _seeds(known: Columns, n_levels: int, digits: float) -> Iterator[Float[np.nd
 
 def one_way_round(part: Float[np.ndarray, "*shape"]) -> Bool[np.ndarray, "*shape"]:
     """Tell items of which x and -x do not both lie on whole steps: others say nothing of a client's sign.
-
-    Parameters
-    ----------
-    part : any shape
-        What is to be added to x for whole steps, 0 to 1.
-
-    Returns
-    -------
-    same shape, bool
 
     Examples
     --------

@@ -31,23 +31,13 @@ NOTHING: tuple[list[Answered], Scope] = ([], Scope.RATINGS_AND_ATTRIBUTES)
 
 
 class Part(NamedTuple):
-    """Some clients in their first round: what they sent, where, and what it says up to two numbers.
+    """Some clients in their first round: what they sent, where, and what it says up to two numbers."""
 
-    Attributes
-    ----------
-    users, here : (some,) int
-        Clients, and their places in ``uploads``.
-    uploads : Uploads
-    numbers : Numbers
-    digits : (some,)
-        What rounding leaves of rows, relative to their size.
-    """
-
-    users: Int[np.ndarray, " some"]
+    users: Int[np.ndarray, " some"]  # clients, and their places in ``uploads``
     uploads: Uploads
-    here: Int[np.ndarray, " some"]
+    here: Int[np.ndarray, " some"]  # clients, and their places in ``uploads``
     numbers: Numbers
-    digits: Float[np.ndarray, " some"]
+    digits: Float[np.ndarray, " some"]  # what rounding leaves of rows, relative to their size
 
     @property
     def items(self) -> Int[np.ndarray, "some rows"]:
@@ -56,23 +46,7 @@ class Part(NamedTuple):
 
 
 def read_item_biases(view: View, told: Reconstruction, pull: float) -> tuple[list[Answered], Scope]:
-    """Read all clients of a view whose levels are an even grid, where few are answered otherwise.
-
-    Parameters
-    ----------
-    view : View
-    told : Reconstruction
-        What is answered otherwise.
-    pull : float
-        Multiple of its factor in every row, as declared.
-
-    Returns
-    -------
-    list of Answered
-        None at all where clients do not agree about items.
-    Scope
-        Of ratings, or of the sizes of their differences.
-    """
+    """Read all clients of a view whose levels are an even grid, where few are answered otherwise."""
     levels = np.array(view.manifest.rating_levels)
     if view.manifest.weighting == "include-unrated" or not even(levels):
         return NOTHING
@@ -96,18 +70,7 @@ def read_item_biases(view: View, told: Reconstruction, pull: float) -> tuple[lis
 
 
 def first_rounds(view: View, pull: float) -> list[Part]:
-    """Each client in the first round that it takes part in.
-
-    Parameters
-    ----------
-    view : View
-    pull : float
-        Multiple of its factor in every row, as declared.
-
-    Returns
-    -------
-    list of Part
-    """
+    """Each client in the first round that it takes part in."""
     out = []
     for batch in view.batches(BATCH_BYTES):
         left = np.ones(batch.users.size, bool)

@@ -17,17 +17,7 @@ from victims.transcript.view import View
 
 
 def views_without_one_bias(view: View) -> Iterator[View]:
-    """Leave out biases that are one number in each round.
-
-    Parameters
-    ----------
-    view : View
-
-    Yields
-    ------
-    View
-        The same without them; none where there are none, or items have biases of their own.
-    """
+    """Leave out biases that are one number in each round."""
     biases = [one.bias for one in view.broadcasts.values() if one.bias is not None]
     if not any(bias.any() for bias in biases) or any(np.ptp(bias) > 0 for bias in biases):
         return

@@ -34,22 +34,13 @@ USUALLY = 0.5  # share of the clients: if as many have an implausible bias, item
 
 
 class OwnBiases(NamedTuple):
-    """What is read of all clients.
-
-    Attributes
-    ----------
-    courses : list of Course
-    shift : (n_read,) int
-        Of those who are read up to it, part by part of the courses; -1 where it is open.
-    n_able : int
-        Clients with ``ABLE`` rows or more in some round.
-    bias : (n_read,), optional
-        That of each before its first row, as of ``Shifted``, where what is found of it says none.
-    """
+    """What is read of all clients."""
 
     courses: list[Course]
+    # of those who are read up to it, part by part of the courses; -1 where it is open
     shift: Int[np.ndarray, " read"]
-    n_able: int
+    n_able: int  # clients with ``ABLE`` rows or more in some round
+    # that of each before its first row, as of ``Shifted``, where what is found of it says none
     bias: Float[np.ndarray, " read"] | None = None
 
     @property
@@ -68,19 +59,7 @@ class OwnBiases(NamedTuple):
 
 
 def own_biases_of(view: View, pull: float) -> OwnBiases | None:
-    """Read all clients of a view as ones that may have a bias of their own beside those of items.
-
-    Parameters
-    ----------
-    view : View
-    pull : float
-        Multiple of its factor in every row, as declared.
-
-    Returns
-    -------
-    OwnBiases or None
-        None where items have no known biases of their own, levels are no even grid, or nobody is read.
-    """
+    """Read all clients of a view as ones that may have a bias of their own beside those of items."""
     levels = np.array(view.manifest.rating_levels)
     if not _applies(view, levels):
         return None
@@ -101,16 +80,6 @@ def are_ratings(own: OwnBiases, levels: Float[np.ndarray, " levels"]) -> bool:
 
     Biases of items in half the unit of the ratings leave every second level, and such of the other sign the
     mirror image of the ratings, less more than the highest of them.
-
-    Parameters
-    ----------
-    own : OwnBiases
-    levels : (n_levels,)
-        The grid, in stars.
-
-    Returns
-    -------
-    bool
     """
     parts = [part for course in own.courses for part in course.parts]
     above = [steps[steps >= 0] for part in parts for steps in part.found.above]
@@ -125,18 +94,6 @@ def with_own_biases(
     """Exchange the answers about clients who are read with a bias of their own.
 
     Where next to nobody is told, differences of ratings are the answer about all who are read up to a shift.
-
-    Parameters
-    ----------
-    told : Reconstruction
-        What is answered otherwise.
-    own : OwnBiases
-    levels : (n_levels,)
-        The grid, in stars.
-
-    Returns
-    -------
-    Reconstruction
     """
     found = _exchanged(told, own, own.shift, levels)
     bias = own.told(levels)
@@ -171,20 +128,7 @@ def _applies(view: View, levels: Float[np.ndarray, " levels"]) -> bool:
 
 
 def clients_and_moves(courses: list[Course]) -> tuple[Clients, Moves]:
-    """Put clients who are read after each other.
-
-    Parameters
-    ----------
-    courses : list of Course
-        With one client or more who is read.
-
-    Returns
-    -------
-    Clients
-        Part by part.
-    Moves
-        Of clients by their number among them.
-    """
+    """Put clients who are read after each other."""
     reach, n_rated, first_bias, moves = [], [], [], []
     first = 0
     for course in courses:

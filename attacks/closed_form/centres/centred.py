@@ -45,28 +45,14 @@ ROUNDS = 2  # of fitting the levels that numbers name
 
 
 class Centred(NamedTuple):
-    """What is read of some clients in one round, up to a shift and a mirror image.
+    """What is read of some clients in one round, up to a shift and a mirror image."""
 
-    Attributes
-    ----------
-    above : (users, rows) int
-        w: steps above the client's lowest rating, or below its highest, in lowest terms; -1 where not told.
-    start : (users,)
-        A g + B h where w is 0, stars: it is r - m there, or m - r.
-    numbers : (users, 2)
-        A and B.
-    pull : (users,)
-        Multiple of its factor that was taken off each row.
-    steps : (users,)
-        Of the client in the round.
-    told : (users,) bool
-    """
-
+    # w: steps above the client's lowest rating, or below its highest, in lowest terms; -1 where not told
     above: Int[np.ndarray, "users rows"]
-    start: Float[np.ndarray, " users"]
-    numbers: Float[np.ndarray, "users 2"]
-    pull: Float[np.ndarray, " users"]
-    steps: Float[np.ndarray, " users"]
+    start: Float[np.ndarray, " users"]  # A g + B h where w is 0, stars: it is r - m there, or m - r
+    numbers: Float[np.ndarray, "users 2"]  # A and B
+    pull: Float[np.ndarray, " users"]  # multiple of its factor that was taken off each row
+    steps: Float[np.ndarray, " users"]  # of the client in the round
     told: Bool[np.ndarray, " users"]
 
     @property
@@ -78,15 +64,6 @@ class Centred(NamedTuple):
 def even(levels: Float[np.ndarray, " levels"]) -> bool:
     """Whether a grid has a mirror image that can be looked for: two levels or more, in equal steps.
 
-    Parameters
-    ----------
-    levels : (n_levels,)
-        Ascending, in stars.
-
-    Returns
-    -------
-    bool
-
     Examples
     --------
     >>> even(np.arange(1.0, 6.0)), even(np.array([1.0, 2.0, 4.0])), even(np.array([1.0]))
@@ -97,21 +74,7 @@ def even(levels: Float[np.ndarray, " levels"]) -> bool:
 
 
 def read_centred(rows: Rows, levels: Float[np.ndarray, " levels"], *, linear: bool = False) -> Centred:
-    """Read clients as one step, as several, or as one with an unknown multiple of the factors in each row.
-
-    Parameters
-    ----------
-    rows : Rows
-        Divided by no scale, and with no offset of their own: what items add would break the mirror.
-    levels : (n_levels,)
-        An ``even`` grid, in stars.
-    linear : bool
-        Whether predictions are products alone, and go through no sigmoid.
-
-    Returns
-    -------
-    Centred
-    """
+    """Read clients as one step, as several, or as one with an unknown multiple of the factors in each row."""
     best = _nothing(rows.item.shape)
     if not rows.rows.shape[1]:
         return best
@@ -226,18 +189,7 @@ def _behind_sigmoid(
 def spread_of(
     along: Float[np.ndarray, "users rows"], there: Bool[np.ndarray, "users rows"]
 ) -> Float[np.ndarray, " users"]:
-    """How much a column differs from row to row: its mean distance from its mean.
-
-    Parameters
-    ----------
-    along : (users, rows)
-    there : (users, rows) bool
-        Rows that count.
-
-    Returns
-    -------
-    (users,)
-    """
+    """How much a column differs from row to row: its mean distance from its mean."""
     count = np.maximum(there.sum(axis=1), 1)
     middle = np.where(there, along, 0).sum(axis=1) / count
     return np.where(there, np.abs(along - middle[:, None]), 0).sum(axis=1) / count
@@ -246,19 +198,7 @@ def spread_of(
 def fitted(
     columns: Float[np.ndarray, "users rows 3"], target: Float[np.ndarray, "users rows"]
 ) -> Float[np.ndarray, "users 3"]:
-    """Least squares, client by client.
-
-    Parameters
-    ----------
-    columns : (users, rows, 3)
-        0 in rows that do not count.
-    target : (users, rows)
-
-    Returns
-    -------
-    (users, 3)
-        0 where something is not finite.
-    """
+    """Least squares, client by client."""
     usable = np.isfinite(columns).all(axis=(1, 2)) & np.isfinite(target).all(axis=1)
     known = np.where(usable[:, None, None], columns, 0.0)
     unit = np.abs(known).max(axis=1, initial=0)

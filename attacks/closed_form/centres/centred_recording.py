@@ -34,23 +34,7 @@ class _Part(NamedTuple):
 def read_centred_recording(
     view: View, pull: float, key: int, progress: Progress
 ) -> tuple[list[Answered], Scope]:
-    """Read all clients of a view whose levels are an even grid.
-
-    Parameters
-    ----------
-    view : View
-    pull : float
-        Multiple of its factor in every row, as declared.
-    key : int
-        Of the signs that are drawn.
-    progress : callable
-
-    Returns
-    -------
-    list of Answered
-    Scope
-        Of ratings, or of the sizes of their differences.
-    """
+    """Read all clients of a view whose levels are an even grid."""
     levels = np.array(view.manifest.rating_levels)
     parts = list(_parts(view, pull, levels, progress))
     index = [np.broadcast_to(one.uploads.index, one.uploads.gradients.shape[:2])[one.here] for one in parts]

@@ -32,27 +32,15 @@ OWN_MIRROR = 1e-2  # of a step, within which a number's mirror image is not told
 
 
 class Patterns(NamedTuple):
-    """Ratings of some clients up to a shift and a mirror image, as ``Centred`` has them.
+    """Ratings of some clients up to a shift and a mirror image, as ``Centred`` has them."""
 
-    Attributes
-    ----------
-    owner, item, above : (n_ratings,) int
-        w of each rating.
-    start : (n_clients,)
-        r - m where w is 0, or m - r, in stars; for w in lowest terms.
-    times : (n_clients,) int
-        What w is to be multiplied by; 0 where it is not told.
-    reach, n_rated : (n_clients,) int
-        Largest w, in lowest terms; number of ratings.
-    """
-
-    owner: Int[np.ndarray, " ratings"]
-    item: Int[np.ndarray, " ratings"]
-    above: Int[np.ndarray, " ratings"]
-    start: Float[np.ndarray, " clients"]
-    times: Int[np.ndarray, " clients"]
-    reach: Int[np.ndarray, " clients"]
-    n_rated: Int[np.ndarray, " clients"]
+    owner: Int[np.ndarray, " ratings"]  # w of each rating
+    item: Int[np.ndarray, " ratings"]  # w of each rating
+    above: Int[np.ndarray, " ratings"]  # w of each rating
+    start: Float[np.ndarray, " clients"]  # r - m where w is 0, or m - r, in stars; for w in lowest terms
+    times: Int[np.ndarray, " clients"]  # what w is to be multiplied by; 0 where it is not told
+    reach: Int[np.ndarray, " clients"]  # largest w, in lowest terms; number of ratings
+    n_rated: Int[np.ndarray, " clients"]  # largest w, in lowest terms; number of ratings
 
 
 class Centre(NamedTuple):
@@ -66,20 +54,7 @@ class Centre(NamedTuple):
 
 
 def patterns_of(read: list[tuple[Centred, np.ndarray]], n_levels: int) -> Patterns:
-    """Gather what was read of all clients.
-
-    Parameters
-    ----------
-    read : list of (Centred, (users, rows) int)
-        Of each batch, with the items of its rows.
-    n_levels : int
-        Of the grid.
-
-    Returns
-    -------
-    Patterns
-        Clients in the order of the batches.
-    """
+    """Gather what was read of all clients."""
     owner, item, above = [], [], []
     first = 0
     for found, index in read:
@@ -125,23 +100,7 @@ def _times(
 
 
 def centre_of(found: Patterns, levels: Float[np.ndarray, " levels"]) -> Centre:
-    """Find the number that all clients take off their ratings.
-
-    Parameters
-    ----------
-    found : Patterns
-    levels : (n_levels,)
-        An even grid, ascending, in stars.
-
-    Returns
-    -------
-    Centre
-        The lower of two mirror images. None where each takes off its own mean: those may be equal. It is
-        placed by three clients who have room for no other, and by one where it has a mirror image that is
-        another number: then all clients agree on its digits, which no client read wrongly does. It is not
-        where its mirror image is whole levels away (3 and 2.5 on half stars up to 5): r - 1/2 less 2.5 is
-        r less 3, and who has no end of the grid leaves that open.
-    """
+    """Find the number that all clients take off their ratings."""
     step, usable = step_of(levels), np.flatnonzero(found.times > 0)
     nothing = Centre(np.nan, False)
     if usable.size < FEWEST:
@@ -177,17 +136,6 @@ def centre_of(found: Patterns, levels: Float[np.ndarray, " levels"]) -> Centre:
 def has_other_mirror(centre: float, levels: Float[np.ndarray, " levels"]) -> bool:
     """Whether rows tell a centre from its mirror image, up to whole levels: all clients have one sign then.
 
-    Parameters
-    ----------
-    centre : float
-        In stars.
-    levels : (n_levels,)
-        An even grid, ascending, in stars.
-
-    Returns
-    -------
-    bool
-
     Examples
     --------
     >>> stars = np.arange(1.0, 6.0)
@@ -201,22 +149,7 @@ def has_other_mirror(centre: float, levels: Float[np.ndarray, " levels"]) -> boo
 def higher_centre(
     found: Patterns, centre: float, levels: Float[np.ndarray, " levels"]
 ) -> tuple[float, float]:
-    """Choose between a centre and its mirror image, where these differ, by how high the ratings are then.
-
-    Parameters
-    ----------
-    found : Patterns
-    centre : float
-        In stars.
-    levels : (n_levels,)
-        An even grid, ascending, in stars.
-
-    Returns
-    -------
-    centre : float
-    probability : float
-        0.5 to 1.
-    """
+    """Choose between a centre and its mirror image, where these differ, by how high the ratings are then."""
     placing = placed(found, centre, levels)
     there = (placing >= 0).any(axis=1)
     mean = means(found, placing, levels)
@@ -232,21 +165,7 @@ def higher_centre(
 def placed(
     found: Patterns, centre: float, levels: Float[np.ndarray, " levels"]
 ) -> Int[np.ndarray, "clients 2"]:
-    """Place each client's w of 0 on the grid, where a number is taken off, under either sign.
-
-    Parameters
-    ----------
-    found : Patterns
-    centre : float
-        The number, in stars.
-    levels : (n_levels,)
-        An even grid, ascending, in stars.
-
-    Returns
-    -------
-    (n_clients, 2) int
-        Steps from its end of the grid, or -1 where the client does not fit: as it is, and mirrored.
-    """
+    """Place each client's w of 0 on the grid, where a number is taken off, under either sign."""
     step = step_of(levels)
     start = found.times * found.start
     place = np.stack([centre + start - levels[0], levels[-1] + start - centre], axis=1) / step
@@ -259,21 +178,7 @@ def placed(
 def means(
     found: Patterns, placing: Int[np.ndarray, "clients 2"], levels: Float[np.ndarray, " levels"]
 ) -> Float[np.ndarray, "clients 2"]:
-    """Mean rating of each client under either sign.
-
-    Parameters
-    ----------
-    found : Patterns
-    placing : (n_clients, 2) int
-        As of ``placed``.
-    levels : (n_levels,)
-        An even grid, ascending, in stars.
-
-    Returns
-    -------
-    (n_clients, 2)
-        Share of the grid, less 1/2; NaN where not placed.
-    """
+    """Mean rating of each client under either sign."""
     total = np.bincount(found.owner, found.above, minlength=found.n_rated.size)
     above = found.times * total / np.maximum(found.n_rated, 1)
     mean = (placing + above[:, None]) / (levels.size - 1) - 0.5

@@ -38,35 +38,18 @@ DIFFERENT, APART = 3, 1e-3  # biases of a client's items, and by how much, of ha
 
 
 class Shifted(NamedTuple):
-    """What is read of some clients in one round, up to a shift by whole levels.
+    """What is read of some clients in one round, up to a shift by whole levels."""
 
-    Attributes
-    ----------
-    above : (users, rows) int
-        w: steps above the client's lowest rating; -1 where not told.
-    bias : (users,)
-        C in stars, if the lowest rating is the lowest level: one step more for each that it is higher.
-    pushed : (users,)
-        Sum of the errors, in stars.
-    factor, pushed_factor : (users, K)
-        The client's, and the sum of errors times factors of their items.
-    numbers : (users, 2)
-        A and B.
-    pull : (users,)
-        Multiple of its factor that was taken off each row.
-    distance : (users,)
-        From the steps, in the mean, in stars.
-    told : (users,) bool
-    """
-
-    above: Int[np.ndarray, "users rows"]
+    above: Int[np.ndarray, "users rows"]  # w: steps above the client's lowest rating; -1 where not told
+    # C in stars, if the lowest rating is the lowest level: one step more for each that it is higher
     bias: Float[np.ndarray, " users"]
-    pushed: Float[np.ndarray, " users"]
-    factor: Float[np.ndarray, "users K"]
+    pushed: Float[np.ndarray, " users"]  # sum of the errors, in stars
+    factor: Float[np.ndarray, "users K"]  # the client's, and the sum of errors times factors of their items
+    # the client's, and the sum of errors times factors of their items
     pushed_factor: Float[np.ndarray, "users K"]
-    numbers: Float[np.ndarray, "users 2"]
-    pull: Float[np.ndarray, " users"]
-    distance: Float[np.ndarray, " users"]
+    numbers: Float[np.ndarray, "users 2"]  # A and B
+    pull: Float[np.ndarray, " users"]  # multiple of its factor that was taken off each row
+    distance: Float[np.ndarray, " users"]  # from the steps, in the mean, in stars
     told: Bool[np.ndarray, " users"]
 
 
@@ -77,23 +60,7 @@ def read_shifted(
     *,
     pulled: bool = True,
 ) -> Shifted:
-    """Read clients as one step, or as one with an unknown multiple of the factors in each row.
-
-    Parameters
-    ----------
-    rows : Rows
-        Divided by no scale.
-    levels : (n_levels,)
-        An ``even`` grid, in stars (``attacks.closed_form.centres.centred``).
-    known : (users, rows) int, optional
-        w as read in another round; it is looked for where this is not given.
-    pulled : bool
-        Whether that multiple is looked for.
-
-    Returns
-    -------
-    Shifted
-    """
+    """Read clients as one step, or as one with an unknown multiple of the factors in each row."""
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         best = on_steps(one_step(rows), rows, levels, known)
         if best.told.all() or not rows.rows.shape[1] or not pulled:
@@ -115,24 +82,7 @@ def on_steps(
     levels: Float[np.ndarray, " levels"],
     known: Int[np.ndarray, "users rows"] | None = None,
 ) -> Shifted:
-    """Find the numbers that put A g + B h + C + b on the steps of the grid, wherever these begin.
-
-    Parameters
-    ----------
-    numbers : Numbers
-        g and h.
-    rows : Rows
-        Of which these are.
-    levels : (n_levels,)
-        An ``even`` grid, in stars.
-    known : (users, rows) int, optional
-        w as read in another round.
-
-    Returns
-    -------
-    Shifted
-        The client's factor and what it is pushed by are those of one step.
-    """
+    """Find the numbers that put A g + B h + C + b on the steps of the grid, wherever these begin."""
     step, there = step_of(levels), numbers.there & numbers.whole[:, None]
     columns = np.stack([numbers.scalar, numbers.along, np.ones(there.shape)], axis=2) * there[..., None]
     offset = rows.offset * there
@@ -174,20 +124,7 @@ def told_alone(
     distance: Float[np.ndarray, " users"],
     n_factors: int,
 ) -> Shifted:
-    """What is read of clients of whom no bias, error or factor is known.
-
-    Parameters
-    ----------
-    above : (users, rows) int
-    told : (users,) bool
-    distance : (users,)
-        In stars.
-    n_factors : int
-
-    Returns
-    -------
-    Shifted
-    """
+    """What is read of clients of whom no bias, error or factor is known."""
     unknown = np.full(told.size, np.nan)
     wide = np.full((told.size, n_factors), np.nan)
     numbers = np.full((told.size, 2), np.nan)
@@ -223,19 +160,6 @@ def one_sided(
     offset: Float[np.ndarray, "users rows"], there: Bool[np.ndarray, "users rows"], step: float
 ) -> Bool[np.ndarray, " users"]:
     """Whose items have biases that differ by no half steps, so that no mirror image is on the grid, too.
-
-    Parameters
-    ----------
-    offset : (users, rows)
-        Known biases, in stars.
-    there : (users, rows) bool
-        Rows that count.
-    step : float
-        Between levels, in stars.
-
-    Returns
-    -------
-    (users,)
 
     Examples
     --------

@@ -14,19 +14,7 @@ from attacks.closed_form.uploads.readings import Rows
 
 
 def read_shifted_chain(rows: Rows, levels: np.ndarray) -> Shifted:
-    """Read clients that step after every rating or minibatch, beside known biases of items.
-
-    Parameters
-    ----------
-    rows : Rows
-    levels : (n_levels,)
-        An ``even`` grid, in stars (``attacks.closed_form.centres.centred``).
-
-    Returns
-    -------
-    Shifted
-        Without biases, errors and factors.
-    """
+    """Read clients that step after every rating or minibatch, beside known biases of items."""
     users = len(rows.rows)
     told, above = np.zeros(users, bool), np.full(rows.item.shape, -1)
     distance = np.zeros(users)

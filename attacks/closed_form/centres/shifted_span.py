@@ -36,21 +36,7 @@ FEWEST = 4  # ratings of a client
 
 
 def read_any_shifted(rows: Rows, levels: Float[np.ndarray, " levels"], *, pulled: bool = True) -> Shifted:
-    """Read clients as one step, and who is not read as several over all ratings, or of some after the other.
-
-    Parameters
-    ----------
-    rows : Rows
-    levels : (n_levels,)
-        An ``even`` grid, in stars (``attacks.closed_form.centres.centred``).
-    pulled : bool
-        Whether a multiple of the factors in each row of one step is looked for.
-
-    Returns
-    -------
-    Shifted
-        Of several steps without biases, errors and factors.
-    """
+    """Read clients as one step, and who is not read as several over all ratings."""
     best = read_shifted(rows, levels, pulled=pulled)
     for reading in (read_shifted_span, read_shifted_chain):
         open_ = np.flatnonzero(~best.told)
@@ -61,19 +47,7 @@ def read_any_shifted(rows: Rows, levels: Float[np.ndarray, " levels"], *, pulled
 
 
 def read_shifted_span(rows: Rows, levels: Float[np.ndarray, " levels"]) -> Shifted:
-    """Read clients that took any number of steps over all their ratings.
-
-    Parameters
-    ----------
-    rows : Rows
-    levels : (n_levels,)
-        An ``even`` grid, in stars (``attacks.closed_form.centres.centred``).
-
-    Returns
-    -------
-    Shifted
-        Without biases, errors and factors.
-    """
+    """Read clients that took any number of steps over all their ratings."""
     n_users, _, width = rows.rows.shape
     above, told = np.full(rows.item.shape, -1), np.zeros(n_users, bool)
     limit = 2 * LOOSE * precision_of(rows.rows, rows.factors, rows.precision)

@@ -47,69 +47,32 @@ QUALITY, TASTE, NOISE, MEANS = (1.0, 0.02), (2.0, 0.3), (1.0, 1.0), (2.0, 0.02)
 
 
 class Evidence(NamedTuple):
-    """Ratings of some clients up to a sign, +1 or -1, for each.
+    """Ratings of some clients up to a sign, +1 or -1, for each."""
 
-    Attributes
-    ----------
-    owner, item : (n_ratings,) int
-        Numbers from 0 on.
-    value : (n_ratings,)
-        Under the sign +1, up to a shift for each client; any unit.
-    mean : (n_clients, 2)
-        Mean rating under +1 and under -1, as a share of the grid, less 1/2; NaN where the shift is open.
-    deviation : (n_clients,)
-        Standard deviation of the client's ratings, as a share of the grid.
-    known : (n_clients,) int
-        A sign that is told anyhow; 0 where both are possible.
-    n_levels : int
-        Of the grid.
-    """
-
-    owner: Int[np.ndarray, " ratings"]
-    item: Int[np.ndarray, " ratings"]
-    value: Float[np.ndarray, " ratings"]
+    owner: Int[np.ndarray, " ratings"]  # numbers from 0 on
+    item: Int[np.ndarray, " ratings"]  # numbers from 0 on
+    value: Float[np.ndarray, " ratings"]  # under the sign +1, up to a shift for each client; any unit
+    # mean rating under +1 and under -1, as a share of the grid, less 1/2; NaN where the shift is open
     mean: Float[np.ndarray, "clients 2"]
+    # standard deviation of the client's ratings, as a share of the grid
     deviation: Float[np.ndarray, " clients"]
-    known: Int[np.ndarray, " clients"]
-    n_levels: int
+    known: Int[np.ndarray, " clients"]  # A sign that is told anyhow; 0 where both are possible
+    n_levels: int  # of the grid
 
 
 class Agreement(NamedTuple):
-    """What clients say together.
+    """What clients say together."""
 
-    Attributes
-    ----------
-    plus : (n_clients,)
-        Probability that the sign is +1, where the whole is the way round that is likelier.
-    turned : bool
-        Whether that is the mirror image of the ratings under the signs.
-    upright : float
-        Probability of that way round, 0.5 to 1, by how high the ratings are.
-    """
-
+    # probability that the sign is +1, where the whole is the way round that is likelier
     plus: Float[np.ndarray, " clients"]
-    turned: bool
-    upright: float
+    turned: bool  # whether that is the mirror image of the ratings under the signs
+    upright: float  # probability of that way round, 0.5 to 1, by how high the ratings are
 
 
 def log_odds_upright(
     mean: Float[np.ndarray, "*shape"], variance: Float[np.ndarray, "*shape"], n_levels: int
 ) -> Float[np.ndarray, "*shape"]:
     """Weigh ratings against their mirror image by their mean alone.
-
-    Parameters
-    ----------
-    mean : any shape
-        Mean of all ratings, as a share of the grid, less 1/2.
-    variance : any shape
-        Of that mean, as clients differ.
-    n_levels : int
-        Of the grid: of two, likes and dislikes, nothing is known.
-
-    Returns
-    -------
-    same shape
-        Nats.
 
     Examples
     --------
@@ -123,19 +86,7 @@ def log_odds_upright(
 def mean_and_variance(
     mean: Float[np.ndarray, "clients chains"], count: Float[np.ndarray, " clients"]
 ) -> tuple[Float[np.ndarray, " chains"], Float[np.ndarray, " chains"]]:
-    """Average clients' means over all of their ratings.
-
-    Parameters
-    ----------
-    mean : (n_clients, n_chains)
-    count : (n_clients,)
-        Ratings of each client; 0 leaves it out.
-
-    Returns
-    -------
-    mean, variance : (n_chains,)
-        The variance as clients differ.
-    """
+    """Average clients' means over all of their ratings."""
     share = count / max(count.sum(), 1)
     middle = share @ mean
     # few clients differ from their own mean by less than from that of all; one not at all
@@ -144,18 +95,7 @@ def mean_and_variance(
 
 
 def agreement(evidence: Evidence, rng: np.random.Generator) -> Agreement:
-    """Tell clients' signs by what they say of the same items, and by how high their ratings are.
-
-    Parameters
-    ----------
-    evidence : Evidence
-        Of one client or more.
-    rng : numpy.random.Generator
-
-    Returns
-    -------
-    Agreement
-    """
+    """Tell clients' signs by what they say of the same items, and by how high their ratings are."""
     n_clients = evidence.known.size
     count = np.bincount(evidence.owner, minlength=n_clients).astype(float)
     table, rated = _tables(evidence, count)

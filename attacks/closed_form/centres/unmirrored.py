@@ -43,30 +43,14 @@ MIRRORED = "all ratings and their mirror image make the same rows"
 
 
 class Answer(NamedTuple):
-    """What is said of clients.
+    """What is said of clients."""
 
-    Attributes
-    ----------
-    lowest : (n_clients,)
-        The rating where w is 0, in stars; NaN where it is not told.
-    per_step : (n_clients,)
-        What each w adds, in stars, of either sign.
-    probability : (n_clients,)
-        That it is no mirror image; NaN where nothing was read.
-    reason : tuple of str
-        Why a client is not answered; empty where it is.
-    upright : float
-        The part of that probability that is common to all: that the whole is no mirror image.
-    sizes_alone : bool
-        Whether nothing is told of ratings but the sizes of their differences.
-    """
-
-    lowest: Float[np.ndarray, " clients"]
-    per_step: Float[np.ndarray, " clients"]
-    probability: Float[np.ndarray, " clients"]
-    reason: tuple[str, ...]
-    upright: float
-    sizes_alone: bool = False
+    lowest: Float[np.ndarray, " clients"]  # the rating where w is 0, in stars; NaN where it is not told
+    per_step: Float[np.ndarray, " clients"]  # what each w adds, in stars, of either sign
+    probability: Float[np.ndarray, " clients"]  # that it is no mirror image; NaN where nothing was read
+    reason: tuple[str, ...]  # why a client is not answered; empty where it is
+    upright: float  # the part of that probability that is common to all: that the whole is no mirror image
+    sizes_alone: bool = False  # whether nothing is told of ratings but the sizes of their differences
 
     def of(self, some: slice) -> Answer:
         """What is said of some clients."""
@@ -79,38 +63,16 @@ class Answer(NamedTuple):
 
 
 class _Shifts(NamedTuple):
-    """Where clients' w of 0 may lie on the grid.
+    """Where clients' w of 0 may lie on the grid."""
 
-    Attributes
-    ----------
-    usable : (n_clients,) bool
-        Who takes part.
-    placing : (n_clients, 2) int
-        Steps from its end of the grid under either sign; -1 where it does not fit, or is open.
-    known : (n_clients,) int
-        The sign; 0 where both are possible.
-    """
-
-    usable: Bool[np.ndarray, " clients"]
+    usable: Bool[np.ndarray, " clients"]  # who takes part
+    # steps from its end of the grid under either sign; -1 where it does not fit, or is open
     placing: Int[np.ndarray, "clients 2"]
-    known: Int[np.ndarray, " clients"]
+    known: Int[np.ndarray, " clients"]  # the sign; 0 where both are possible
 
 
 def unmirrored(found: Patterns, levels: Float[np.ndarray, " levels"], rng: np.random.Generator) -> Answer:
-    """Put clients' ratings on the grid where shift and sign are told.
-
-    Parameters
-    ----------
-    found : Patterns
-    levels : (n_levels,)
-        An even grid, ascending, in stars.
-    rng : numpy.random.Generator
-        Draws signs.
-
-    Returns
-    -------
-    Answer
-    """
+    """Put clients' ratings on the grid where shift and sign are told."""
     if not (found.times > 0).any():
         unknown = np.full(found.times.size, np.nan)
         return Answer(unknown, unknown, unknown, (NOT_READ,) * unknown.size, 0.5)

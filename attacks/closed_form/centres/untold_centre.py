@@ -24,25 +24,7 @@ BEYOND, FEWEST_BEYOND = 0.1, 2  # clients that the grid is too short for, of tho
 def untold_centre(
     asked: Sequence[Rows], n_answered: int, levels: Float[np.ndarray, " levels"]
 ) -> tuple[float, float]:
-    """Say what the program takes off every rating where that is neither nothing nor the lowest level.
-
-    Parameters
-    ----------
-    asked : sequence of Rows
-        Of some clients.
-    n_answered : int
-        Clients among them who are read without it.
-    levels : (levels,)
-        Ratings that exist, ascending, in stars.
-
-    Returns
-    -------
-    centre : float
-        In stars; 0 where it is nothing, the lowest level, or ratings are read without it. NaN where rows
-        leave the mirror image of each client open.
-    upright : float
-        Probability that it is no mirror image.
-    """
+    """Say what the program takes off every rating where that is neither nothing nor the lowest level."""
     plain = (0.0, 1.0)
     if not even(levels) or any((rows.offset != 0).any() for rows in asked):
         return plain

@@ -67,20 +67,7 @@ LINKS = frozenset((LINK, LINK_OF_MEAN))  # they take long: asked of the others w
 
 
 def any_reading(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
-    """Read each client as what its rows fit best, the readings of this module last.
-
-    Parameters
-    ----------
-    rows : Rows
-    manifest : Manifest
-        Names the rating grid.
-    max_misfit : float
-        Largest misfit at which a client is answered.
-
-    Returns
-    -------
-    Reading
-    """
+    """Read each client as what its rows fit best, the readings of this module last."""
     nearly = best_reading(rows, manifest, max_misfit)
     levels = np.array(manifest.rating_levels)
     best = exact_alone(nearly, rows, levels)
@@ -115,24 +102,13 @@ def any_reading(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
 
 
 class Candidate(NamedTuple):
-    """One idea of what rows are.
+    """One idea of what rows are."""
 
-    Attributes
-    ----------
-    name : str
-        One of ``NAMES``.
-    numbers : int
-        That are open, of each client.
-    able : (users,) bool
-        Of whom it can be asked.
-    read : callable
-        From places of clients to their reading and, where rows go through a link, its place in
-        ``attacks.closed_form.links.links.LINKS``, else -1.
-    """
-
-    name: str
-    numbers: int
-    able: Bool[np.ndarray, " users"]
+    name: str  # one of ``NAMES``
+    numbers: int  # that are open, of each client
+    able: Bool[np.ndarray, " users"]  # of whom it can be asked
+    # from places of clients to their reading and, where rows go through a link, its place in
+    # ``attacks.closed_form.links.links.LINKS``, else -1
     read: Callable[[Int[np.ndarray, " some"]], tuple[Reading, Int[np.ndarray, " some"]]]
 
 
@@ -156,22 +132,7 @@ def _read(
 
 
 def candidates(chain: Chain, rows: Rows, levels: np.ndarray, max_misfit: float) -> Iterator[Candidate]:
-    """Everything that the rows of a chain, or of one step, may be; those with fewer numbers first.
-
-    Parameters
-    ----------
-    chain : Chain
-        Of the rows.
-    rows : Rows
-    levels : (levels,)
-        Ratings that exist, ascending, stars.
-    max_misfit : float
-        Largest misfit at which a client is answered.
-
-    Yields
-    ------
-    Candidate
-    """
+    """Everything that the rows of a chain, or of one step, may be; those with fewer numbers first."""
     there = rows.item & (chain.step >= 0)
     whole = chain.whole | (there.sum(axis=1) == rows.item.sum(axis=1))
     several = whole & (chain.n_steps > 1)
@@ -240,18 +201,7 @@ def candidates(chain: Chain, rows: Rows, levels: np.ndarray, max_misfit: float) 
 
 
 def batch_sizes(step: Int[np.ndarray, "users rows"]) -> Int[np.ndarray, "users rows"]:
-    """Count the rows that the step of each row has.
-
-    Parameters
-    ----------
-    step : (users, rows) int
-        Number of each row's step; -1 where there is none.
-
-    Returns
-    -------
-    (users, rows) int
-        0 where there is none.
-    """
+    """Count the rows that the step of each row has."""
     out = np.zeros(step.shape, int)
     for user, own in enumerate(step):
         here = own >= 0
@@ -262,21 +212,7 @@ def batch_sizes(step: Int[np.ndarray, "users rows"]) -> Int[np.ndarray, "users r
 def steps_before(
     chain: Chain, pushed: Float[np.ndarray, "users rows m"]
 ) -> tuple[Float[np.ndarray, "users rows m"], Float[np.ndarray, "users rows"]]:
-    """By how much something that steps as the factor does has moved before each row.
-
-    Parameters
-    ----------
-    chain : Chain
-    pushed : (users, rows, m)
-        What the error of each row moves it along: the item's factor; 1 for a bias.
-
-    Returns
-    -------
-    moved : (users, rows, m)
-        In units of B; 0 where a row is in no step.
-    decay : (users, rows)
-        shrink^b.
-    """
+    """By how much something that steps as the factor does has moved before each row."""
     moved, decay = np.zeros(pushed.shape), np.zeros(chain.scalar.shape)
     for user, own in enumerate(chain.step):
         here = own >= 0

@@ -49,23 +49,7 @@ class Sent(NamedTuple):
 def common_decay(
     sent: Sent, predicted: Predicted, able: Bool[np.ndarray, " users"], levels: Float[np.ndarray, " levels"]
 ) -> float | None:
-    """Find what multiplies clients' copies at each step.
-
-    Parameters
-    ----------
-    sent : Sent
-    predicted : callable
-        Predictions, up to one number, if it were q.
-    able : (users,) bool
-        Clients of several steps.
-    levels : (n_levels,)
-        Ratings that exist, ascending, stars.
-
-    Returns
-    -------
-    float or None
-        None where fewer than ``FEWEST`` clients agree on one below 1.
-    """
+    """Find what multiplies clients' copies at each step."""
     few = np.flatnonzero(able)
     few = few[np.argsort(-sent.there[few].sum(axis=1), kind="stable")][:ASKED]
     if few.size < FEWEST:

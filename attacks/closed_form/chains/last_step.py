@@ -33,23 +33,7 @@ ASKED = 8  # clients with most ratings, who say whether the others are tried; as
 
 
 def with_last_step(best: Reading, rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
-    """Read clients of several steps again by all steps but the last, where these are exact and all are not.
-
-    Parameters
-    ----------
-    best : Reading
-        As far as rows are read, in stars.
-    rows : Rows
-    manifest : Manifest
-        Names the rating grid.
-    max_misfit : float
-        Largest misfit at which a client is answered.
-
-    Returns
-    -------
-    Reading
-        NaN for ratings of a last step that no length puts on the grid.
-    """
+    """Read clients of several steps again by all steps but the last."""
     levels = np.array(manifest.rating_levels)
     n_rated = rows.item.sum(axis=1)
     most = np.argsort(-n_rated, kind="stable")
@@ -71,21 +55,7 @@ def with_last_step(best: Reading, rows: Rows, manifest: Manifest, max_misfit: fl
 def exact_ratings(
     best: Reading, rows: Rows, levels: Float[np.ndarray, " levels"]
 ) -> Int[np.ndarray, " users"]:
-    """Count the ratings of each client that are on the grid to half of their digits.
-
-    Parameters
-    ----------
-    best : Reading
-    rows : Rows
-        That were read.
-    levels : (levels,)
-        Ratings that exist, ascending, stars.
-
-    Returns
-    -------
-    (users,) int
-        0 of who is not answered.
-    """
+    """Count the ratings of each client that are on the grid to half of their digits."""
     exact = distance_to_levels(best.value, levels) <= rows.precision**HALF * step_of(levels)
     return np.where(best.answered, (exact & rows.item).sum(axis=1), 0)
 
@@ -149,23 +119,6 @@ def ratings_of_step(
     near: float,
 ) -> Float[np.ndarray, " n"]:
     """Find the ratings of one step whose factor is some unknown number times as long as was thought.
-
-    Parameters
-    ----------
-    error, predicted, offset : (n,)
-        At the length that was thought, and what everybody adds, stars.
-    lengths : (m,)
-        Values of t that are likely, 1 first.
-    levels : (levels,)
-        Ratings that exist, ascending, stars.
-    near : float
-        Distance from the grid that exact ratings have at most, stars.
-
-    Returns
-    -------
-    (n,)
-        NaN where no t, or several that name different ratings, put all on the grid, and the length that was
-        thought not nearly.
 
     Examples
     --------

@@ -22,17 +22,7 @@ UNSHRUNK = 1e-6  # from 1, by which what multiplies the factor, and the bias wit
 
 
 def with_moving_bias(rows: Rows) -> list[Numbers]:
-    """Read rows as steps of a factor and of a bias beside it, sums over minibatches or means.
-
-    Parameters
-    ----------
-    rows : Rows
-
-    Returns
-    -------
-    list of Numbers
-        None where nobody takes several steps.
-    """
+    """Read rows as steps of a factor and of a bias beside it, sums over minibatches or means."""
     if not 0 < rows.rows.shape[1] <= LONGEST:
         return []
     chain, sums = chain_of(rows), several_steps(rows)

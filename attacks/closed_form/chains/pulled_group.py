@@ -31,20 +31,7 @@ EXACT = 0.01  # misfit of rows that are exact
 
 
 def reading_of_pulled_group(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
-    """Read the rows of each client that are of one step, and leave the others open.
-
-    Parameters
-    ----------
-    rows : Rows
-    manifest : Manifest
-        Names the rating grid.
-    max_misfit : float
-        Largest misfit at which a client is answered.
-
-    Returns
-    -------
-    Reading
-    """
+    """Read the rows of each client that are of one step, and leave the others open."""
     item = np.zeros(rows.item.shape, bool)
     for user, at, own, factors, digits in rows_one_by_one(rows):
         item[user, at] = one_line(own, factors, digits)
@@ -56,32 +43,12 @@ def reading_of_pulled_group(rows: Rows, manifest: Manifest, max_misfit: float) -
 
 
 def moved_rows(rows: Rows) -> Bool[np.ndarray, "users rows"]:
-    """Tell which rows are of items, and hold anything.
-
-    Parameters
-    ----------
-    rows : Rows
-
-    Returns
-    -------
-    (users, rows) bool
-    """
+    """Tell which rows are of items, and hold anything."""
     return rows.item & (rows.rows != 0).any(axis=2)
 
 
 def rows_one_by_one(rows: Rows) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray, float]]:
-    """Each client's rows for a search that takes them one client at a time.
-
-    Parameters
-    ----------
-    rows : Rows
-
-    Yields
-    ------
-    (int, (n,) int, (n, K), (n, K), float)
-        The client, where its rows are, these, their factors, and the relative size of their last digits;
-        nobody where there are too few rows or factors to tell, or too many to search.
-    """
+    """Each client's rows for a search that takes them one client at a time."""
     users, n, k = rows.rows.shape
     if not (LEAST <= n <= MOST and k >= PLANES):
         return
@@ -96,18 +63,6 @@ def one_line(
     rows: Float[np.ndarray, "n K"], factors: Float[np.ndarray, "n K"], digits: float
 ) -> Bool[np.ndarray, " n"]:
     """Find the most rows whose planes with their factors share a line, with one multiple of the factors.
-
-    Parameters
-    ----------
-    rows, factors : (n, K)
-        Without zeros.
-    digits : float
-        Relative size of the rows' last digits.
-
-    Returns
-    -------
-    (n,) bool
-        Nobody where fewer than ``LEAST`` do, or hold no multiple.
 
     Examples
     --------
@@ -131,21 +86,7 @@ def one_line(
 def alike_planes(
     rows: Float[np.ndarray, "n K"], factors: Float[np.ndarray, "n K"], digits: float
 ) -> tuple[float, Bool[np.ndarray, "n n"]]:
-    """Find pairs of rows whose planes with their factors share a line, with one multiple of the factors.
-
-    Parameters
-    ----------
-    rows, factors : (n, K)
-        Without zeros.
-    digits : float
-        Relative size of the rows' last digits.
-
-    Returns
-    -------
-    multiple : float
-        0 where fewer than ``LEAST`` pairs do.
-    partner : (n, n) bool
-    """
+    """Find pairs of rows whose planes with their factors share a line, with one multiple of the factors."""
     partner = np.zeros((len(rows), len(rows)), bool)
     (g, size), (q, length) = unit_vectors(rows), unit_vectors(factors)
     first, second = np.triu_indices(len(rows), 1)

@@ -25,20 +25,7 @@ ROUNDS = 20  # of the fit, which turns from the multiple to the directions and b
 
 
 def reading_of_pulled_steps(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
-    """Read clients of several minibatches whose rows hold a multiple of their factors.
-
-    Parameters
-    ----------
-    rows : Rows
-    manifest : Manifest
-        Names the rating grid.
-    max_misfit : float
-        Largest misfit at which a client is answered.
-
-    Returns
-    -------
-    Reading
-    """
+    """Read clients of several minibatches whose rows hold a multiple of their factors."""
     here, pull = moved_rows(rows), np.zeros(len(rows.item))
     for user, _, own, factors, digits in rows_one_by_one(rows):
         pull[user] = shared_multiple(own, factors, digits)
@@ -63,20 +50,7 @@ def _precision(rows: Rows, clean: np.ndarray, here: Bool[np.ndarray, "users rows
 def shared_multiple(
     rows: Float[np.ndarray, "n K"], factors: Float[np.ndarray, "n K"], digits: float
 ) -> float:
-    """Find the multiple of their factors that all rows hold beside a direction of each minibatch.
-
-    Parameters
-    ----------
-    rows, factors : (n, K)
-        Without zeros.
-    digits : float
-        Relative size of the rows' last digits.
-
-    Returns
-    -------
-    float
-        0 where pairs of rows show none, or no factor reaches across its row.
-    """
+    """Find the multiple of their factors that all rows hold beside a direction of each minibatch."""
     if len(rows) < LEAST:
         return 0.0
     multiple, partner = alike_planes(rows, factors, digits)

@@ -26,27 +26,7 @@ def with_bounded(
     bounded: Bool[np.ndarray, "users rows"],
     levels: Float[np.ndarray, " levels"],
 ) -> Reading:
-    """Answer rows of which a bound is told, where one level is left.
-
-    Parameters
-    ----------
-    best : Reading
-        Of the other rows.
-    scalar : (users, rows)
-        g; the least one, with its sign, where ``bounded``.
-    along : (users, rows)
-        h.
-    offset : (users, rows)
-        Biases that are known, in stars.
-    bounded : (users, rows) bool
-        Rows that tell a bound alone; the other ones count where they were read.
-    levels : (levels,)
-        Ratings that exist, ascending, stars.
-
-    Returns
-    -------
-    Reading
-    """
+    """Answer rows of which a bound is told, where one level is left."""
     value = best.value.copy()
     for user in np.flatnonzero(best.answered & bounded.any(axis=1)):
         read = np.isfinite(value[user]) & ~bounded[user]

@@ -31,20 +31,7 @@ VARIED = 1e-3  # of predictions, by which some must differ from their mean
 
 
 def reading_of_clipped_entries(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
-    """Read clients whose largest entries were clipped to one number.
-
-    Parameters
-    ----------
-    rows : Rows
-    manifest : Manifest
-        Names the rating grid.
-    max_misfit : float
-        Largest misfit at which a client is answered.
-
-    Returns
-    -------
-    Reading
-    """
+    """Read clients whose largest entries were clipped to one number."""
     clipped = clipped_entries(rows)
     item = rows.item & ~clipped.all(axis=2)
     open_ = among(rows._replace(rows=np.where(clipped, 0.0, rows.rows)), item)
@@ -71,17 +58,7 @@ def _varied(
 
 
 def clipped_entries(rows: Rows) -> Bool[np.ndarray, "users rows K"]:
-    """Find the entries as large as the largest that anybody sent.
-
-    Parameters
-    ----------
-    rows : Rows
-
-    Returns
-    -------
-    (users, rows, K) bool
-        False off the items.
-    """
+    """Find the entries as large as the largest that anybody sent."""
     scale = np.where(np.isnan(rows.scale), 1.0, rows.scale)
     size = np.abs(rows.rows * scale[:, None, None]) * rows.item[..., None]
     bound = size.max(initial=0)

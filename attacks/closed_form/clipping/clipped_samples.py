@@ -47,20 +47,7 @@ AT_ONCE = 1024  # lines
 
 
 def reading_of_clipped_samples(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
-    """Read clients who clipped each sample's gradient, of the row and of their own factor together.
-
-    Parameters
-    ----------
-    rows : Rows
-    manifest : Manifest
-        Names the rating grid.
-    max_misfit : float
-        Largest misfit at which a client is answered.
-
-    Returns
-    -------
-    Reading
-    """
+    """Read clients who clipped each sample's gradient, of the row and of their own factor together."""
     numbers, clipped = clipped_samples(rows)
     found = reading_of(np.full(rows.item.shape, np.nan), np.nan, max_misfit)
     some: np.ndarray = np.asarray(clipped.any(axis=1))
@@ -73,17 +60,7 @@ def reading_of_clipped_samples(rows: Rows, manifest: Manifest, max_misfit: float
 
 
 def unclipped(rows: Rows) -> Rows:
-    """Leave out rows that were clipped with their samples, or may have been, where some client shows that.
-
-    Parameters
-    ----------
-    rows : Rows
-
-    Returns
-    -------
-    Rows
-        The same where nobody shows a line. Who shows none is left what is off the lower edge.
-    """
+    """Leave out rows that were clipped with their samples, or may have been, where some client shows that."""
     numbers, clipped = clipped_samples(rows)
     some: np.ndarray = np.asarray(clipped.any(axis=1))
     if not some.any():
@@ -97,17 +74,7 @@ def unclipped(rows: Rows) -> Rows:
 
 
 def clipped_samples(rows: Rows) -> tuple[Numbers, Bool[np.ndarray, "users rows"]]:
-    """Read rows as multiples of one direction, and find those that were clipped with their samples.
-
-    Parameters
-    ----------
-    rows : Rows
-
-    Returns
-    -------
-    numbers : Numbers
-    clipped : (users, rows) bool
-    """
+    """Read rows as multiples of one direction, and find those that were clipped with their samples."""
     numbers = one_step(rows)
     square = _squares(rows)
     digits = _digits(rows)
@@ -123,20 +90,6 @@ def lower_edge(
     square: Float[np.ndarray, " n"], scalar: Float[np.ndarray, " n"], digits: float
 ) -> Bool[np.ndarray, " n"]:
     """Find the rows whose 1 / g^2 is on one line in |q|^2, with no row below it.
-
-    Parameters
-    ----------
-    square : (n,)
-        |q|^2.
-    scalar : (n,)
-        g, other than 0.
-    digits : float
-        Relative distance of g from the line, below which a row is on it.
-
-    Returns
-    -------
-    (n,) bool
-        Nobody where fewer than ``FEWEST`` are.
 
     Examples
     --------
@@ -160,20 +113,6 @@ def whole_edge(
     square: Float[np.ndarray, " n"], scalar: Float[np.ndarray, " n"], digits: float
 ) -> Bool[np.ndarray, " n"]:
     """Find the rows whose 1 / g^2 is on a line in |q|^2 that has no row below it: few, whatever they are.
-
-    Parameters
-    ----------
-    square : (n,)
-        |q|^2.
-    scalar : (n,)
-        g, other than 0.
-    digits : float
-        As of ``lower_edge``.
-
-    Returns
-    -------
-    (n,) bool
-        Any row that was clipped is among them.
 
     Examples
     --------

@@ -43,36 +43,17 @@ EXACT_CLIENTS = 3  # from which on the others are not asked
 
 
 class Errors(NamedTuple):
-    """What rows are, by the numbers that a client was read with.
+    """What rows are, by the numbers that a client was read with."""
 
-    Attributes
-    ----------
-    value, error : (users, rows)
-        In stars, the signs that make ratings positive; NaN where the numbers do not say what was read.
-    around : (users,)
-        How far errors are from what they are, stars.
-    """
-
+    # in stars, the signs that make ratings positive; NaN where the numbers do not say what was read
     value: Float[np.ndarray, "users rows"]
+    # in stars, the signs that make ratings positive; NaN where the numbers do not say what was read
     error: Float[np.ndarray, "users rows"]
-    around: Float[np.ndarray, " users"]
+    around: Float[np.ndarray, " users"]  # how far errors are from what they are, stars
 
 
 def errors_of(read: Reading, rows: Rows, levels: Float[np.ndarray, " levels"]) -> Errors:
-    """Find the errors of clients who were read as one step, or as a chain of them.
-
-    Parameters
-    ----------
-    read : Reading
-    rows : Rows
-        The same that were read.
-    levels : (levels,)
-        Ratings that exist, ascending, stars.
-
-    Returns
-    -------
-    Errors
-    """
+    """Find the errors of clients who were read as one step, or as a chain of them."""
     shape = rows.item.shape
     value, error, around = np.full(shape, np.nan), np.full(shape, np.nan), np.full(shape[0], np.nan)
     here = read.answered & np.isfinite(read.of_error + read.of_factor) & (read.own_bias == 0)
@@ -110,18 +91,6 @@ def _said(numbers: Numbers, read: Reading, rows: Rows) -> tuple[np.ndarray, np.n
 def bound_of(asked: Iterable[tuple[Reading, Rows]], levels: Float[np.ndarray, " levels"]) -> float:
     """Find where the errors of some clients pile up, none of them being larger.
 
-    Parameters
-    ----------
-    asked : iterable of (Reading, Rows)
-        Of different clients.
-    levels : (levels,)
-        Ratings that exist, ascending, stars.
-
-    Returns
-    -------
-    float
-        In stars; infinite where there is no such error.
-
     Examples
     --------
     >>> pile_up([np.array([1.0, 4.0]), np.array([4.0, 3.2]), np.array([4.0, 2.0])], np.full(3, 1e-6))
@@ -151,22 +120,7 @@ def bound_of(asked: Iterable[tuple[Reading, Rows]], levels: Float[np.ndarray, " 
 
 
 def pile_up(sizes: list[np.ndarray], around: Float[np.ndarray, " clients"], clients: int = CLIENTS) -> float:
-    """Find the largest error, if several clients have it and next to nobody one that is a little smaller.
-
-    Parameters
-    ----------
-    sizes : list of (n_rated,)
-        Absolute errors of each client, stars.
-    around : (clients,)
-        How far they are from what they are, stars.
-    clients : int
-        How many have to have it.
-
-    Returns
-    -------
-    float
-        Infinite where there is none.
-    """
+    """Find the largest error, if several clients have it and next to nobody one that is a little smaller."""
     if len(sizes) < clients:
         return NONE
     client = np.repeat(np.arange(len(sizes)), [own.size for own in sizes])
@@ -185,22 +139,7 @@ def pile_up(sizes: list[np.ndarray], around: Float[np.ndarray, " clients"], clie
 
 
 def within_bound(read: Reading, rows: Rows, bound: float, levels: Float[np.ndarray, " levels"]) -> Reading:
-    """Answer rows at a bound of all errors with the level that is left beyond them, if it is one.
-
-    Parameters
-    ----------
-    read : Reading
-    rows : Rows
-        The same that were read.
-    bound : float
-        Of the absolute errors, stars; infinite for none.
-    levels : (levels,)
-        Ratings that exist, ascending, stars.
-
-    Returns
-    -------
-    Reading
-    """
+    """Answer rows at a bound of all errors with the level that is left beyond them, if it is one."""
     if not np.isfinite(bound):
         return read
     found = errors_of(read, rows, levels)
@@ -214,21 +153,6 @@ def not_lowered(
     """Whose clipped errors ask for more than the highest level less the lowest one.
 
     A program that learns ratings less the lowest level has no such number, whatever its clients rated.
-
-    Parameters
-    ----------
-    read : Reading
-        With nothing taken off the ratings.
-    rows : Rows
-        The same that were read.
-    bound : float
-        Of the absolute errors, stars; infinite for none.
-    levels : (levels,)
-        Ratings that exist, ascending, stars.
-
-    Returns
-    -------
-    (users,) bool
     """
     if not np.isfinite(bound):
         return np.zeros(read.misfit.shape, bool)

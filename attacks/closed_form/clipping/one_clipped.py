@@ -23,21 +23,7 @@ FEWEST = 5  # rows on the grid to the last digit, where two numbers are open and
 
 
 def reading_of_one_clipped(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
-    """Read clients whose rows but the longest are on the grid to the last digit.
-
-    Parameters
-    ----------
-    rows : Rows
-    manifest : Manifest
-        Names the rating grid.
-    max_misfit : float
-        Largest misfit at which a client is answered.
-
-    Returns
-    -------
-    Reading
-        The longest row is not answered.
-    """
+    """Read clients whose rows but the longest are on the grid to the last digit."""
     best = nothing(rows.item.shape)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         ideas = [one_step(rows)]

@@ -61,24 +61,7 @@ def follow_equal(
     *,
     after: bool = False,
 ) -> Followed:
-    """Follow each client's length from row to row.
-
-    Parameters
-    ----------
-    scalar, along : (users, rows)
-        g and h.
-    valid : (users, rows) bool
-    sequence : (users, rows) int
-        The order in which a client sent its rows.
-    levels : (n_levels,)
-        Ascending, stars.
-    after : bool
-        Whether a row is the error times the length after the step.
-
-    Returns
-    -------
-    Followed
-    """
+    """Follow each client's length from row to row."""
     users, n = scalar.shape
     tried = 4 * levels.size**2
     value, error = np.full((users, n), np.nan), np.full((users, n), np.nan)

@@ -53,18 +53,11 @@ UNIT = 1e-30  # imaginary, of a derivative by complex steps
 
 
 class Orders(NamedTuple):
-    """What clients say together.
+    """What clients say together."""
 
-    Attributes
-    ----------
-    sequence : (users, rows) int
-        Numbers of the steps, in the place of each row; what is not told comes last.
-    pull : float
-        c of ``attacks.closed_form.equal_start.equal_pulled``.
-    """
-
+    # numbers of the steps, in the place of each row; what is not told comes last
     sequence: Int[np.ndarray, "users rows"]
-    pull: float
+    pull: float  # c of ``attacks.closed_form.equal_start.equal_pulled``
 
 
 class _Known(NamedTuple):
@@ -82,23 +75,7 @@ def equal_orders(
     levels: Float[np.ndarray, " levels"],
     precision: float,
 ) -> Orders | None:
-    """Find in which order each client made its rows.
-
-    Parameters
-    ----------
-    scalar, along : (users, rows)
-        g and h.
-    valid : (users, rows) bool
-    levels : (n_levels,)
-        Ascending, stars.
-    precision : float
-        Relative size of the rows' last digit.
-
-    Returns
-    -------
-    Orders or None
-        None where those of most clients are not told.
-    """
+    """Find in which order each client made its rows."""
     if levels.size > MOST_LEVELS or valid.sum() < FEWEST or not _one_length(along, valid):
         return None
     facing = np.where((along * valid).sum(axis=1) < 0, -1.0, 1.0)[:, None]

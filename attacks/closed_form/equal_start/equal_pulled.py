@@ -56,24 +56,13 @@ ENOUGH_ROWS = 32  # of clients that are asked together
 
 
 class Pulled(NamedTuple):
-    """What clients' rows say.
+    """What clients' rows say."""
 
-    Attributes
-    ----------
-    value : (users, rows)
-        Ratings in stars, NaN where not told.
-    told : (users,) bool
-    pull : (users,)
-        What is to be taken off rows, as a multiple of their factors: -c.
-    of_error, of_factor : (users,)
-        A, and p / A.
-    """
-
-    value: Float[np.ndarray, "users rows"]
+    value: Float[np.ndarray, "users rows"]  # ratings in stars, NaN where not told
     told: Bool[np.ndarray, " users"]
-    pull: Float[np.ndarray, " users"]
-    of_error: Float[np.ndarray, " users"]
-    of_factor: Float[np.ndarray, " users"]
+    pull: Float[np.ndarray, " users"]  # what is to be taken off rows, as a multiple of their factors: -c
+    of_error: Float[np.ndarray, " users"]  # A, and p / A
+    of_factor: Float[np.ndarray, " users"]  # A, and p / A
 
 
 def follow_pulled(
@@ -90,30 +79,6 @@ def follow_pulled(
     pulls: tuple[float, ...] = (0.0,),
 ) -> Pulled:
     """Follow all clients' lengths from row to row under any scale, rate and regularisation.
-
-    Parameters
-    ----------
-    scalar, along : (users, rows)
-        g and h.
-    offset : (users, rows)
-        What the program adds to a prediction and everybody knows, stars.
-    valid : (users, rows) bool
-    sequence : (users, rows) int
-        The order in which a client sent its rows.
-    levels : (n_levels,)
-        Ascending, stars.
-    precision : float
-        Relative size of the rows' last digit.
-    after : bool
-        Whether a row is the error times the length after the step.
-    scale_known : bool
-        Whether rows were divided by a declared scale, p = 1: it tells multiples apart, and nothing else.
-    pulls : tuple of float
-        What c is about, one after the other until one explains something.
-
-    Returns
-    -------
-    Pulled
 
     Examples
     --------

@@ -23,20 +23,7 @@ EXACT = 1e-9  # of a step, below which an answer is on the grid whatever the dig
 
 
 def alone(some: Lists, grid: Grid, c: float) -> Float[np.ndarray, "few 5"]:
-    """Numbers that put all rows of a client, or of some with one start, on the grid; those of multiples.
-
-    Parameters
-    ----------
-    some : Lists
-        Of one client, or of clients that start alike.
-    grid : Grid
-    c : float
-        What the multiple of its factor in a row is about.
-
-    Returns
-    -------
-    (few, 5)
-    """
+    """Numbers that put all rows of a client, or of some with one start, on the grid; those of multiples."""
     numbers = _starts(some, grid, c)
     for kept in KEPT:
         value, slope = (part[:, some.there] for part in sloped(numbers[:, None], some, grid.after))

@@ -44,23 +44,7 @@ class Grid(NamedTuple):
 def sloped(
     numbers: np.ndarray, lists: Lists, after: bool, only_first: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Ratings, and their derivatives by each number, or by A alone, to the digits: by complex steps.
-
-    Parameters
-    ----------
-    numbers : (..., 5)
-        For each list, or for some trials on one.
-    lists : Lists
-    after : bool
-        Whether a row is the error times the length after the step.
-    only_first : bool
-
-    Returns
-    -------
-    value : (..., rows)
-        Stars, in the order sent.
-    slope : (..., rows, 5) or (..., rows, 1)
-    """
+    """Ratings, and their derivatives by each number, or by A alone, to the digits: by complex steps."""
     n = 1 if only_first else 5
     moved = np.repeat(numbers.astype(complex)[None], n, axis=0)
     moved[np.arange(n), ..., np.arange(n)] += 1j * UNIT
@@ -69,21 +53,7 @@ def sloped(
 
 
 def values_of(numbers: np.ndarray, lists: Lists, after: bool) -> np.ndarray:
-    """Ratings in the order sent.
-
-    Parameters
-    ----------
-    numbers : (..., 5)
-        For each list, or for some trials on one.
-    lists : Lists
-    after : bool
-        Whether a row is the error times the length after the step.
-
-    Returns
-    -------
-    (..., rows)
-        Stars; NaN where there is no length.
-    """
+    """Ratings in the order sent."""
     first, p, rate, c, shrink = np.moveaxis(numbers, -1, 0)
     g, h, offset, _ = np.broadcast_arrays(*lists)
     out = np.empty(np.broadcast_shapes((*first.shape, 1), g.shape), numbers.dtype)

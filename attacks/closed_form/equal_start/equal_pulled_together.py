@@ -39,22 +39,7 @@ class Together(NamedTuple):
 
 
 def together(numbers: Float[np.ndarray, " 5"], lists: Lists, grid: Grid, scale_known: bool) -> list[Together]:
-    """What the numbers of one client say of all; nothing where they explain nobody.
-
-    Parameters
-    ----------
-    numbers : (5,)
-    lists : Lists
-        Of all clients.
-    grid : Grid
-    scale_known : bool
-        Whether rows were divided by a declared scale.
-
-    Returns
-    -------
-    list of Together
-        One at most.
-    """
+    """What the numbers of one client say of all; nothing where they explain nobody."""
     shared = numbers[1:]
     own, near, _ = _lent(shared, lists, grid)
     for _ in range(2):

@@ -32,25 +32,7 @@ PARALLEL = 1e-3  # of the rows' size, across their direction: below it they are 
 def with_scale(
     numbers: Numbers, rows: Rows, manifest: Manifest, max_misfit: float, *, after: bool = False
 ) -> Reading:
-    """Read steps of a scale that is known.
-
-    Parameters
-    ----------
-    numbers : Numbers
-        Of the rows, as of one step.
-    rows : Rows
-        In an order that is seen.
-    manifest : Manifest
-        Names the rating grid.
-    max_misfit : float
-        Largest misfit at which a client is answered.
-    after : bool
-        Whether rows are about the factor after the step.
-
-    Returns
-    -------
-    Reading
-    """
+    """Read steps of a scale that is known."""
     assert rows.sequence is not None
     levels = np.array(manifest.rating_levels)
     able = _of_equal_numbers(numbers, rows) & ~np.isnan(rows.scale)
@@ -82,25 +64,7 @@ def with_scale(
 def without_scale(
     numbers: Numbers, rows: Rows, manifest: Manifest, max_misfit: float, *, after: bool = False
 ) -> Reading:
-    """Read steps of a scale that is not known.
-
-    Parameters
-    ----------
-    numbers : Numbers
-        Of the rows, as of one step.
-    rows : Rows
-        In an order that is seen.
-    manifest : Manifest
-        Names the rating grid.
-    max_misfit : float
-        Largest misfit at which a client is answered.
-    after : bool
-        Whether rows are about the factor after the step.
-
-    Returns
-    -------
-    Reading
-    """
+    """Read steps of a scale that is not known."""
     assert rows.sequence is not None
     levels = np.array(manifest.rating_levels)
     able = _of_equal_numbers(numbers, rows) & ~rows.offset.any(axis=1)
@@ -120,25 +84,7 @@ def without_scale(
 def with_pull(
     numbers: Numbers, rows: Rows, manifest: Manifest, max_misfit: float, *, after: bool = False
 ) -> Reading:
-    """Read rows that hold a multiple of their factor, by what all clients share.
-
-    Parameters
-    ----------
-    numbers : Numbers
-        Of the rows, as of one step.
-    rows : Rows
-        In an order that is seen.
-    manifest : Manifest
-        Names the rating grid, and what is uploaded.
-    max_misfit : float
-        Largest misfit at which a client is answered.
-    after : bool
-        Whether rows are about the factor after the step.
-
-    Returns
-    -------
-    Reading
-    """
+    """Read rows that hold a multiple of their factor, by what all clients share."""
     assert rows.sequence is not None
     levels = np.array(manifest.rating_levels)
     counted = numbers.there & (_of_equal_numbers(numbers, rows) & numbers.whole)[:, None]

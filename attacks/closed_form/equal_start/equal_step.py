@@ -37,24 +37,6 @@ def equal_step(
 ) -> Float[np.ndarray, "clients rows"] | None:
     """Read the ratings of all clients together.
 
-    Parameters
-    ----------
-    scalar : (clients, rows)
-        g, along v.
-    there : (clients, rows)
-        Whether there is a row.
-    predicted : float
-        x, stars.
-    levels : (levels,)
-        Ratings that exist, ascending, stars.
-    precision : float
-        Of the rows, relative.
-
-    Returns
-    -------
-    (clients, rows) or None
-        In stars, NaN where there is no row; None where no a, or several, put all rows on the grid.
-
     Examples
     --------
     >>> ratings = np.array([[1.0, 4.0, 5.0], [2.0, 2.0, 0.0]])

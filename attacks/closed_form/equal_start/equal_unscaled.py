@@ -67,22 +67,6 @@ def follow_unscaled(
 ) -> Unscaled:
     """Follow each client's length from row to row under any scale.
 
-    Parameters
-    ----------
-    scalar, along : (users, rows)
-        g and h.
-    valid : (users, rows) bool
-    sequence : (users, rows) int
-        The order in which a client sent its rows.
-    levels : (n_levels,)
-        Ascending, stars.
-    after : bool
-        Whether a row is the error times the length after the step.
-
-    Returns
-    -------
-    Unscaled
-
     Examples
     --------
     >>> rng = np.random.default_rng(0)
@@ -232,19 +216,6 @@ def _may_be_clipped(
     value: Float[np.ndarray, "users rows"], alike: Bool[np.ndarray, " users"], levels: np.ndarray
 ) -> bool:
     """Whether what is read as the highest level here may be a bound of the errors, and be any higher one.
-
-    Parameters
-    ----------
-    value : (users, rows)
-        Ratings as read, in stars; NaN where not told.
-    alike : (users,) bool
-        Whose largest errors may be equal.
-    levels : (n_levels,)
-        Ascending, stars.
-
-    Returns
-    -------
-    bool
 
     Examples
     --------

@@ -39,20 +39,11 @@ TABLE = 1 << 22  # numbers of one table of trials
 
 
 class Affine(NamedTuple):
-    """What puts the rows of each client on the grid.
+    """What puts the rows of each client on the grid."""
 
-    Attributes
-    ----------
-    numbers : (users, columns)
-        0 where none or several fit.
-    told : (users,) bool
-    distance : (users,)
-        Mean distance from the grid, in stars.
-    """
-
-    numbers: Float[np.ndarray, "users columns"]
+    numbers: Float[np.ndarray, "users columns"]  # 0 where none or several fit
     told: Bool[np.ndarray, " users"]
-    distance: Float[np.ndarray, " users"]
+    distance: Float[np.ndarray, " users"]  # mean distance from the grid, in stars
 
 
 def best_numbers(
@@ -62,21 +53,6 @@ def best_numbers(
     levels: Float[np.ndarray, " levels"],
 ) -> Affine:
     """The one combination of the columns that, with the offset, lies on the grid in all rows.
-
-    Parameters
-    ----------
-    columns : (users, rows, columns)
-        g and h; and 1, where clients have a bias.
-    offset : (users, rows)
-        What the program adds to a prediction and everybody knows (0, or an item's bias), stars.
-    valid : (users, rows) bool
-        Rows that count; the others are padding.
-    levels : (levels,)
-        Ratings that exist, ascending, stars.
-
-    Returns
-    -------
-    Affine
 
     Examples
     --------
@@ -103,18 +79,7 @@ def nearest_numbers(
     valid: Bool[np.ndarray, "users rows"],
     levels: Float[np.ndarray, " levels"],
 ) -> Float[np.ndarray, "users few columns"]:
-    """The few combinations of the columns that are nearest to the grid, whether or not one of them is clear.
-
-    Parameters
-    ----------
-    columns, offset, valid, levels
-        As of ``best_numbers``.
-
-    Returns
-    -------
-    (users, few, columns)
-        NaN where the rows do not tell the numbers apart; none where the levels are too many to be tried.
-    """
+    """The few combinations of the columns that are nearest to the grid."""
     users, n_rows, n = columns.shape
     if levels.size**n > MOST_TRIALS or n_rows == 0:
         return np.zeros((users, 0, n))
@@ -250,18 +215,7 @@ def _multiples_exist(mine: np.ndarray, rows: OpenRows, levels: np.ndarray) -> Bo
 
 
 def level_ratios(levels: np.ndarray) -> set[float]:
-    """Find the numbers by which ratings may be multiplied to be ratings again.
-
-    Parameters
-    ----------
-    levels : (levels,)
-        Ratings that exist, ascending, stars.
-
-    Returns
-    -------
-    set of float
-        Ratios other than 1 of two levels, or of two distances from the lowest one.
-    """
+    """Find the numbers by which ratings may be multiplied to be ratings again."""
     lists = (part[part > 0] for part in (levels, levels - levels[0]))
     return {ratio for part in lists for ratio in (part[:, None] / part).ravel().tolist()} - {1.0}
 

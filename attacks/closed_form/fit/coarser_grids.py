@@ -26,16 +26,6 @@ MOST_GRIDS = 3  # that are tried
 def coarser_grids(levels: Float[np.ndarray, " levels"]) -> list[Float[np.ndarray, " some"]]:
     """Find grids of every second level, every third, and so on, of which each is a multiple of a level.
 
-    Parameters
-    ----------
-    levels : (levels,)
-        Ratings that exist, ascending, stars.
-
-    Returns
-    -------
-    list of (some,)
-        The coarsest first, all with the highest level.
-
     Examples
     --------
     >>> [grid.tolist() for grid in coarser_grids(np.arange(1, 11) / 2)]
@@ -52,18 +42,7 @@ def coarser_grids(levels: Float[np.ndarray, " levels"]) -> list[Float[np.ndarray
 
 
 def uses_the_highest(found: Reconstruction, levels: Float[np.ndarray, " levels"]) -> bool:
-    """Whether several clients are told to have a rating of the highest level, and so none of a part of it.
-
-    Parameters
-    ----------
-    found : Reconstruction
-    levels : (levels,)
-        Of the grid on which it was read, ascending, stars.
-
-    Returns
-    -------
-    bool
-    """
+    """Whether several clients are told to have a rating of the highest level, and so none of a part of it."""
     if found.scope != Scope.RATINGS_AND_ATTRIBUTES:
         return False
     clients = 0
@@ -76,17 +55,6 @@ def uses_the_highest(found: Reconstruction, levels: Float[np.ndarray, " levels"]
 
 def in_larger_steps(told: Float[np.ndarray, " n"], levels: Float[np.ndarray, " levels"]) -> bool:
     """Tell whether all ratings of a client are every second level from one of them on, or every third, say.
-
-    Parameters
-    ----------
-    told : (n,)
-        Ratings, one or more.
-    levels : (levels,)
-        An even grid, ascending, stars.
-
-    Returns
-    -------
-    bool
 
     Examples
     --------

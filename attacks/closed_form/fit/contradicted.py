@@ -29,22 +29,7 @@ BIASED_ALONE = (
 def unless_contradicted(
     found: Reconstruction, max_misfit: float, clear: Bool[np.ndarray, " users"] | None = None
 ) -> Reconstruction:
-    """Answer nobody where most clients whose ratings suffice to judge are off the rating grid.
-
-    Parameters
-    ----------
-    found : Reconstruction
-        Of ``attacks.closed_form.grid.rank_one.solve_clients``.
-    max_misfit : float
-        Largest misfit at which a client with enough ratings is answered.
-    clear : (n_users,), optional
-        Under noise: whose right answers it would leave near the grid.
-
-    Returns
-    -------
-    Reconstruction
-        The same where too few can be judged, or enough fit.
-    """
+    """Answer nobody where most clients whose ratings suffice to judge are off the rating grid."""
     misfit = found.diagnostics["misfit"]
     answered = ~np.isin(found.users, list(found.abstained))
     if clear is None:
@@ -58,19 +43,7 @@ def unless_contradicted(
 
 
 def unless_most_fit(found: Reconstruction, contradicting: Bool[np.ndarray, " users"]) -> Reconstruction:
-    """Answer nobody where exact rows of more clients than are answered contradict the declaration.
-
-    Parameters
-    ----------
-    found : Reconstruction
-    contradicting : (n_users,) bool
-        Clients of ``found.users`` whose exact rows are off the grid as declared, and who are not answered.
-
-    Returns
-    -------
-    Reconstruction
-        The same where too few can be judged, or enough fit.
-    """
+    """Answer nobody where exact rows of more clients than are answered contradict the declaration."""
     answered = ~np.isin(found.users, list(found.abstained))
     return _if_most_fit(found, answered, answered | contradicting, FEWEST)
 
@@ -101,21 +74,6 @@ def unless_off_the_grid(
 
     Ratings less a number that nobody told lie on the grid for some clients, one factor of each being open:
     always for those with two levels, which therefore speak for nothing.
-
-    Parameters
-    ----------
-    found : Reconstruction
-        Its values are in stars.
-    off : (n_users,)
-        Clients whose rows are exact, and of numbers that no factor puts on the grid.
-    levels : (n_levels,)
-        Ratings that exist, ascending, in stars.
-    plain : (n_users,), optional
-        Whose answers ask for nothing but ratings as they are; all do by default. The others are left.
-
-    Returns
-    -------
-    Reconstruction
     """
     abstained = np.isin(found.users, list(found.abstained))
     answered = ~abstained if plain is None else ~abstained & plain
@@ -141,17 +99,6 @@ def unless_biased_alone(found: Reconstruction, biased: Bool[np.ndarray, " users"
 
     A program keeps biases of all clients or of none, and one number more brings ratings near to many a grid:
     whole stars of a grid of halves may come out half a star lower.
-
-    Parameters
-    ----------
-    found : Reconstruction
-    biased : (n_users,) bool
-        Who is read with a bias of its own.
-
-    Returns
-    -------
-    Reconstruction
-        The same where fewer than ``FEWEST`` others are answered, or no more than those.
     """
     answered = ~np.isin(found.users, list(found.abstained))
     n_biased, n_others = int((answered & biased).sum()), int((answered & ~biased).sum())
@@ -167,22 +114,6 @@ def mostly_on_the_grid(
     levels: Float[np.ndarray, " levels"],
 ) -> bool:
     """Tell whether exact rows of a fifth of those who can be judged, or less, are off the grid.
-
-    Parameters
-    ----------
-    value : (clients, rows)
-        Stars; NaN where not told.
-    good : (clients,) bool
-        Who is read. Of ratings less a number, those without the lowest may be on the grid; with two levels,
-        any are.
-    off : (clients,) bool
-        Whose rows are exact, and of numbers that no factor puts on the grid.
-    levels : (n_levels,)
-        Ratings that exist, ascending, in stars.
-
-    Returns
-    -------
-    bool
 
     Examples
     --------
@@ -202,17 +133,6 @@ def unless_all_alike(found: Reconstruction, levels: Float[np.ndarray, " levels"]
     """Answer nobody where several clients are all told to have rated everything alike.
 
     Rows of one length, as optimizers make them, say so wherever a length of the factor happens to allow it.
-
-    Parameters
-    ----------
-    found : Reconstruction
-        Its values are in stars.
-    levels : (n_levels,)
-        Ratings that exist, ascending, in stars. Of one level ratings are alike.
-
-    Returns
-    -------
-    Reconstruction
     """
     if levels.size == 1:
         return found
@@ -229,21 +149,7 @@ def unless_all_alike(found: Reconstruction, levels: Float[np.ndarray, " levels"]
 
 
 def silent_about(found: Reconstruction, whom: Bool[np.ndarray, " users"], reason: str) -> Reconstruction:
-    """Take back the answers about some clients.
-
-    Parameters
-    ----------
-    found : Reconstruction
-    whom : (n_users,)
-        Clients of ``found.users``.
-    reason : str
-        Why they are abstained on.
-
-    Returns
-    -------
-    Reconstruction
-        Where answers about most clients are taken back, no longer one of noise alone.
-    """
+    """Take back the answers about some clients."""
     left = found.users[whom]
     looked = found.outcome == Outcome.NOTHING_FOUND
     taken_back = looked and (~np.isin(left, list(found.abstained))).sum() > MOST * found.users.size

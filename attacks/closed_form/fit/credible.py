@@ -37,18 +37,6 @@ def exact_alone(best: Reading, rows: Rows, levels: Float[np.ndarray, " levels"])
     Rounding moves ratings off the grid, and rows off the client's direction as far. Rows that are parallel to
     the last digit, with ratings that are not on the grid to theirs, come from another rule, which they fit by
     accident.
-
-    Parameters
-    ----------
-    best : Reading
-    rows : Rows
-        That were read.
-    levels : (n_levels,)
-        Ratings that exist, ascending, stars.
-
-    Returns
-    -------
-    Reading
     """
     if not rows.rows.shape[1]:
         return best
@@ -69,20 +57,7 @@ def exact_alone(best: Reading, rows: Rows, levels: Float[np.ndarray, " levels"])
 
 
 def without_improbable(best: Reading, rows: Rows, levels: Float[np.ndarray, " levels"]) -> Reading:
-    """Leave out answers and ratings that the other clients, or the client's other ratings, speak against.
-
-    Parameters
-    ----------
-    best : Reading
-    rows : Rows
-        That were read.
-    levels : (n_levels,)
-        Ratings that exist, ascending, stars.
-
-    Returns
-    -------
-    Reading
-    """
+    """Leave out answers and ratings that the other clients, or the client's other ratings, speak against."""
     return _without_outliers(_without_loners(best, rows), rows, levels)
 
 
@@ -93,17 +68,6 @@ def without_multiples(best: Reading, levels: Float[np.ndarray, " levels"]) -> Re
     some of a client's numbers are no ratings (2.5 beside 2 and 2: the mean of an item that it did not rate),
     a multiple may be on the grid (5 beside 4 and 4) where they are not. A rating of the client and its
     multiple are levels both, which leaves few c; a scale that differs for another reason meets none of them.
-
-    Parameters
-    ----------
-    best : Reading
-        Of rows divided by the scale that most clients show.
-    levels : (n_levels,)
-        Ratings that exist, ascending, stars.
-
-    Returns
-    -------
-    Reading
     """
     ratios = np.array(sorted(level_ratios(levels)))
     with np.errstate(invalid="ignore", over="ignore"):
@@ -163,18 +127,6 @@ def without_open_multiples(best: Reading, rows: Rows, levels: Float[np.ndarray, 
     """Leave out answers of which few rounded rows say which multiple they are.
 
     Those of a smaller last minibatch may have a scale of their own, and be on the grid with it by accident.
-
-    Parameters
-    ----------
-    best : Reading
-    rows : Rows
-        That were read.
-    levels : (n_levels,)
-        Ratings that exist, ascending, stars.
-
-    Returns
-    -------
-    Reading
     """
     there = _rated(best, rows)
     asked = best.answered & ~best.declared & (best.misfit > ROUNDED)
@@ -198,20 +150,6 @@ def rows_against_multiples(
 ) -> int:
     """Count how many ratings less the offset the next best multiple leaves off the grid.
 
-    Parameters
-    ----------
-    ratings : (n,)
-        Less the offset, in stars.
-    offset : (rows,)
-        What everybody adds; different ones leave no multiple.
-    levels : (levels,)
-        Ratings that exist, ascending, stars.
-
-    Returns
-    -------
-    int
-        All of them where there is no multiple.
-
     Examples
     --------
     >>> halves = np.arange(1, 11) / 2
@@ -232,19 +170,6 @@ def one_multiple(
     ratings: Float[np.ndarray, " n"], offset: Float[np.ndarray, " rows"], levels: Float[np.ndarray, " levels"]
 ) -> bool:
     """Tell whether no other multiple of ratings less the offset is on the grid.
-
-    Parameters
-    ----------
-    ratings : (n,)
-        Less the offset, in stars.
-    offset : (rows,)
-        What everybody adds; different ones leave no multiple.
-    levels : (levels,)
-        Ratings that exist, ascending, stars.
-
-    Returns
-    -------
-    bool
 
     Examples
     --------

@@ -13,18 +13,6 @@ def distance_to_levels(
 ) -> Float[np.ndarray, "*shape"]:
     """Measure the distance of each value to the nearest rating level.
 
-    Parameters
-    ----------
-    value : any shape
-        In stars.
-    levels : (n_levels,)
-        Ascending.
-
-    Returns
-    -------
-    same shape as ``value``
-        In stars, >= 0.
-
     Examples
     --------
     >>> distance_to_levels(np.array([0.0, 2.75, 9.0]), np.array([1.0, 2.0, 3.0]))
@@ -39,17 +27,6 @@ def nearest_level(
     value: Float[np.ndarray, "*shape"], levels: Float[np.ndarray, " levels"]
 ) -> Float[np.ndarray, "*shape"]:
     """Round each value to the nearest rating level.
-
-    Parameters
-    ----------
-    value : any shape
-        In stars.
-    levels : (n_levels,)
-        Ascending.
-
-    Returns
-    -------
-    same shape as ``value``
 
     Examples
     --------
@@ -73,16 +50,6 @@ def nearest_level(
 def common_step(levels: Float[np.ndarray, " levels"]) -> float:
     """Find how far apart levels are, where all are equally far.
 
-    Parameters
-    ----------
-    levels : (n_levels,)
-        Ascending, two or more.
-
-    Returns
-    -------
-    float
-        0 where they are not.
-
     Examples
     --------
     >>> common_step(np.array([0.5, 1.0, 1.5])), common_step(np.array([1.0, 2.0, 4.0]))
@@ -93,16 +60,6 @@ def common_step(levels: Float[np.ndarray, " levels"]) -> float:
 
 def beside_levels(place: Float[np.ndarray, "*shape"], n_levels: int) -> Float[np.ndarray, "*shape"]:
     """Turn numbers into their distances, with a sign, from levels 0, 1, 2 and so on; in place.
-
-    Parameters
-    ----------
-    place : any shape
-        Overwritten: searches ask for millions.
-    n_levels : int
-
-    Returns
-    -------
-    same shape as ``place``
 
     Examples
     --------
@@ -134,19 +91,6 @@ def looks_unrated(
 
     ``error`` is c (r - p . q) and ``predicted`` p . q. An unrated item has error = -alpha p . q; a rated
     one has error + p . q on a rating level.
-
-    Parameters
-    ----------
-    error, predicted : any shape
-        c (r - p . q) and p . q.
-    levels : (n_levels,)
-        Ascending, in stars.
-    alpha : float
-        Weight of unrated items, in 0..1.
-
-    Returns
-    -------
-    bool, same shape
 
     References
     ----------

@@ -28,20 +28,6 @@ def accidental(
 ) -> Float[np.ndarray, " users"]:
     """Compute the misfit below which answers about nothing fall with probability ``accident`` at most.
 
-    Parameters
-    ----------
-    count : (n_users,)
-        Independent distances from the grid; none can be judged at 0.
-    tried : int
-        Answers of which the best one was taken, >= 1.
-    accident : float
-        In 0..1.
-
-    Returns
-    -------
-    (n_users,)
-        Relative to chance; 0 where there is nothing to judge.
-
     References
     ----------
     J. O. Irwin 1927, doi:10.1093/biomet/19.3-4.225; P. Hall 1927, doi:10.1093/biomet/19.3-4.240.
@@ -57,18 +43,7 @@ def accidental(
 
 
 def step_of(levels: Float[np.ndarray, " levels"]) -> float:
-    """Find the smallest step of a rating grid; a quarter of it is the mean distance of numbers about nothing.
-
-    Parameters
-    ----------
-    levels : (n_levels,)
-        Ascending, in stars.
-
-    Returns
-    -------
-    float
-        In stars; of a single level, that level.
-    """
+    """Find the smallest step of a rating grid."""
     return float(np.diff(levels).min()) if levels.size > 1 else float(levels[0])
 
 
@@ -86,21 +61,6 @@ def misfit(
     observed-only and for attributes, a quarter of a step where that is the larger; never more than ``FAR``
     steps, which is what factors give that noise drove to huge values. Ratings and attributes
     are judged apart and the worse of both counts: attributes come out near 0 at any wrong length.
-
-    Parameters
-    ----------
-    error, predicted : (n_users, n_rows)
-        c (r - p . q) and p . q.
-    item, valid : (n_users, n_rows)
-    levels : (n_levels,)
-    alpha : float or None
-        Weight of unrated items in include-unrated.
-
-    Returns
-    -------
-    misfit : (n_users,)
-    n_judged : (n_users,)
-        Ratings that were looked at.
     """
     stride = max(1, -(-error.shape[1] // FIT_ROWS))
     error, predicted, item, valid = (part[:, ::stride] for part in (error, predicted, item, valid))
@@ -125,18 +85,7 @@ def rating_chance(
     levels: Float[np.ndarray, " levels"],
     alpha: float | np.floating | None,
 ) -> Float[np.ndarray, " users"]:
-    """Measure what ``misfit`` takes for chance, of ratings.
-
-    Parameters
-    ----------
-    error, predicted, item, valid, levels, alpha
-        As of ``misfit``.
-
-    Returns
-    -------
-    (n_users,)
-        Mean distance from the grid, stars > 0.
-    """
+    """Measure what ``misfit`` takes for chance, of ratings."""
     stride = max(1, -(-error.shape[1] // FIT_ROWS))
     error, predicted, item, valid = (part[:, ::stride] for part in (error, predicted, item, valid))
     chance = _distances(error, np.roll(predicted, 1, axis=1), item, levels, alpha)
@@ -180,19 +129,6 @@ def independent(
     they are: rows of equal errors (signs, or what Adam makes of them) come out so, and lie near the grid by
     accident.
 
-    Parameters
-    ----------
-    value : (n_users, n_rows)
-        Answers, in stars.
-    counted : (n_users, n_rows)
-        Which of them are judged.
-    levels : (n_levels,)
-        Ascending, in stars.
-
-    Returns
-    -------
-    (n_users,)
-
     Examples
     --------
     >>> value = np.array([[1.97, 1.965, 1.96], [4.99, 2.01, 2.0]])
@@ -225,18 +161,6 @@ def log_odds_between(
 
     Where they are on the levels, a sum of these exceeds log(1 / a) with a probability of at most a (Markov's
     inequality: the mean of a ratio of densities is 1).
-
-    Parameters
-    ----------
-    value, deviation : any shape
-        Estimates and their standard errors > 0.
-    levels, share : (n_levels,)
-        The grid, and how frequent its levels are.
-
-    Returns
-    -------
-    same shape as ``value``
-        Nats for numbers between the levels.
     """
     half = step_of(levels) / 2
     away = (value[..., None] - levels) / deviation[..., None]

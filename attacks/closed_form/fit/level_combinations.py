@@ -44,36 +44,13 @@ class OpenRows(NamedTuple):
 def says_nothing(
     numbers: Float[np.ndarray, "users trials columns"], varying: Bool[np.ndarray, "users columns"]
 ) -> Bool[np.ndarray, "users trials"]:
-    """Find numbers that leave nothing of rows but their offset: small ones of all columns that vary.
-
-    Parameters
-    ----------
-    numbers : (users, trials, columns)
-    varying : (users, columns) bool
-        As ``OpenRows.varying`` says.
-
-    Returns
-    -------
-    (users, trials) bool
-    """
+    """Find numbers that leave nothing of rows but their offset: small ones of all columns that vary."""
     nothing: np.ndarray = ~(varying[:, None] & (np.abs(numbers) >= SILENT)).any(axis=2)
     return nothing
 
 
 def anchors_of(rows: OpenRows) -> tuple[Int[np.ndarray, "users columns"], Bool[np.ndarray, " users"]]:
-    """Find the rows of each client that tell the numbers apart best.
-
-    Parameters
-    ----------
-    rows : OpenRows
-
-    Returns
-    -------
-    anchors : (users, columns) int
-        As many rows as there are numbers.
-    apart : (users,) bool
-        Whether they tell them apart.
-    """
+    """Find the rows of each client that tell the numbers apart best."""
     user = np.arange(rows.valid.shape[0])
     left = rows.columns * rows.valid[..., None]
     chosen, apart = [], np.ones(user.size, bool)
@@ -95,22 +72,7 @@ def numbers_of(
     apart: Bool[np.ndarray, " users"],
     levels: Float[np.ndarray, " levels"],
 ) -> Float[np.ndarray, "users trials columns"]:
-    """Compute the numbers for every combination of levels of the anchors, or the nearest of very many.
-
-    Parameters
-    ----------
-    rows, some : OpenRows
-        All, and those that judge.
-    anchors, apart
-        As of ``anchors_of``.
-    levels : (levels,)
-        Ratings that exist, ascending, stars.
-
-    Returns
-    -------
-    (users, trials, columns)
-        NaN where the anchors do not tell them apart.
-    """
+    """Compute the numbers for every combination of levels of the anchors, or the nearest of very many."""
     user = np.arange(apart.size)[:, None]
     matrix = rows.columns[user, anchors]
     n = matrix.shape[1]

@@ -45,27 +45,6 @@ def unless_shifted(
     """Answer nobody whose ratings ask for no other constant, where another shift explains all of them.
 
     Where differences alone are answered, a shift that leaves these is no other answer.
-
-    Parameters
-    ----------
-    found : Reconstruction
-        Of rows whose scale nobody declared; its values are in stars.
-    levels : (n_levels,)
-        Ratings that exist, ascending, in stars.
-    plain : (n_users,) bool
-        Whose answers ask for nothing but ratings less ``lowered``.
-    lowered : float
-        What was taken off every rating, in stars.
-    one_scale : bool
-        Whether clients were read with one scale.
-    settled : bool
-        Whether clients tell that ratings are not all some levels higher.
-    alike : bool
-        Whether shifts by whole levels are judged elsewhere: a declared scale is known to be the program's.
-
-    Returns
-    -------
-    Reconstruction
     """
     answered = plain & ~np.isin(found.users, list(found.abstained))
     if not answered.any() or levels.size > MOST_LEVELS:
@@ -110,24 +89,6 @@ def other_shifts(
     alike: bool = False,
 ) -> Float[np.ndarray, " n"]:
     """What else may be taken off ratings that are read as these levels.
-
-    Parameters
-    ----------
-    used : (some,)
-        Two levels or more, as read, ascending, in stars.
-    levels : (n_levels,)
-        Ratings that exist, ascending, in stars.
-    lowered : float
-        What was taken off when they were read, in stars.
-    higher : bool
-        Whether they may be so many levels higher, all of them.
-    alike : bool
-        Whether ratings that are to each other as these are left out.
-
-    Returns
-    -------
-    (n,)
-        In stars, without ``lowered`` itself.
 
     Examples
     --------

@@ -26,20 +26,7 @@ OPEN_LOWEST = (
 
 
 def unless_own_lowest(found: Reconstruction, levels: Float[np.ndarray, " levels"]) -> Reconstruction:
-    """Leave open whose ratings may be less their own lowest one; differences are the answer if all are.
-
-    Parameters
-    ----------
-    found : Reconstruction
-        Of ratings less the lowest level.
-    levels : (n_levels,)
-        An even grid, ascending, in stars.
-
-    Returns
-    -------
-    Reconstruction
-        The same where somebody lacks the lowest level, or that nobody does is no surprise.
-    """
+    """Leave open whose ratings may be less their own lowest one; differences are the answer if all are."""
     told, half = _told(found), step_of(levels) / 2
     if found.scope != Scope.RATINGS_AND_ATTRIBUTES or not told:
         return found

@@ -26,17 +26,6 @@ def implausible(
     The mirror image of ratings as they are is less the lowest and the highest level together, and less the
     highest alone where the lowest is taken off already. Somebody who rates high has a bias between the two.
 
-    Parameters
-    ----------
-    bias : any shape
-        In stars; NaN is none.
-    levels : (n_levels,)
-        Ascending, in stars.
-
-    Returns
-    -------
-    same shape
-
     Examples
     --------
     >>> implausible(np.array([3.5, 5.2, -1.0, 6.0, 5.0, -5.0]), np.arange(1.0, 6.0)).tolist()
@@ -48,18 +37,7 @@ def implausible(
 
 
 def without_implausible_biases(found: Reading, levels: Float[np.ndarray, " levels"]) -> Reading:
-    """Leave clients open who are read with a bias that is none, or with one and in larger steps.
-
-    Parameters
-    ----------
-    found : Reading
-    levels : (n_levels,)
-        Ascending, in stars.
-
-    Returns
-    -------
-    Reading
-    """
+    """Leave clients open who are read with a bias that is none, or with one and in larger steps."""
     doubted = found.answered & implausible(found.own_bias, levels)
     for user in np.flatnonzero(found.answered & (found.own_bias != 0) & ~doubted):
         value = found.value[user]

@@ -30,17 +30,6 @@ def may_be_lowered(
 ) -> Bool[np.ndarray, " users"]:
     """Whose ratings would all be levels if each were higher by the lowest one.
 
-    Parameters
-    ----------
-    value : (n_users, n_rows)
-        Ratings as read without it, in stars; NaN where not told, 0 where unrated.
-    levels : (n_levels,)
-        Ascending, in stars.
-
-    Returns
-    -------
-    (n_users,)
-
     Examples
     --------
     >>> may_be_lowered(np.array([[1.0, 4.0, np.nan], [1.0, 5.0, 3.0]]), np.arange(1.0, 6.0))
@@ -63,22 +52,6 @@ def unless_shunned(
     level, or the program learns ratings less the lowest one; which of these, their rows leave open. Nothing
     is known of how many programs do that, so that few clients without such a rating say as little. What a
     client's ratings are to each other both have in common.
-
-    Parameters
-    ----------
-    found : Reconstruction
-        Of an attack that takes ratings as they are, and of a level or 0.
-    view : View
-        What it read.
-    doubted : (n_users,), optional
-        Who is not answered on account of others whose ratings tell; by default everybody is.
-    unscaled : bool
-        Whether a client's scale is told by its ratings alone, so that a multiple of these that is on the
-        grid, too, leaves it open.
-
-    Returns
-    -------
-    Reconstruction
     """
     levels = np.array(view.manifest.rating_levels)
     found = unless_all_alike(found, levels)

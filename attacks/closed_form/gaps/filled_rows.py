@@ -19,54 +19,24 @@ GROWN = 60  # times, that rows and columns are made of each other, at most
 
 
 class Filled(NamedTuple):
-    """Some clients' rows with what is missing, where the kept entries are of one step.
+    """Some clients' rows with what is missing, where the kept entries are of one step."""
 
-    Attributes
-    ----------
-    rows : (users, rows, K)
-        As sent where something else is the case; 0 in columns that are seen nowhere.
-    kept : (users, rows, K) bool
-        Entries that were sent.
-    seen : (users, K) bool
-        Columns of which something was.
-    joined : (users, rows) bool
-        Rows that share columns with the others.
-    one_step : (users,) bool
-    """
-
+    # as sent where something else is the case; 0 in columns that are seen nowhere
     rows: Float[np.ndarray, "users rows K"]
-    kept: Bool[np.ndarray, "users rows K"]
-    seen: Bool[np.ndarray, "users K"]
-    joined: Bool[np.ndarray, "users rows"]
+    kept: Bool[np.ndarray, "users rows K"]  # entries that were sent
+    seen: Bool[np.ndarray, "users K"]  # columns of which something was
+    joined: Bool[np.ndarray, "users rows"]  # rows that share columns with the others
     one_step: Bool[np.ndarray, " users"]
 
 
 def with_gaps(rows: Rows) -> Bool[np.ndarray, " users"]:
-    """Tell who sent rows with some entries exactly 0 and others not.
-
-    Parameters
-    ----------
-    rows : Rows
-
-    Returns
-    -------
-    (users,) bool
-    """
+    """Tell who sent rows with some entries exactly 0 and others not."""
     kept = rows.rows != 0
     return (kept.any(axis=2) & ~kept.all(axis=2) & rows.item).any(axis=1)
 
 
 def filled_in(rows: Rows) -> Filled:
-    """Complete rows of one step by their kept entries.
-
-    Parameters
-    ----------
-    rows : Rows
-
-    Returns
-    -------
-    Filled
-    """
+    """Complete rows of one step by their kept entries."""
     sent = np.where(rows.item[..., None] & np.isfinite(rows.rows), rows.rows, 0.0)
     size = np.abs(sent).max(axis=(1, 2), initial=0)
     sent = sent / np.where(size > 0, size, 1)[:, None, None]
@@ -85,21 +55,7 @@ def filled_in(rows: Rows) -> Filled:
 def of_rank_one(
     sent: Float[np.ndarray, "users rows K"], kept: Bool[np.ndarray, "users rows K"]
 ) -> tuple[Float[np.ndarray, "users rows"], Float[np.ndarray, "users K"], Bool[np.ndarray, "users rows"]]:
-    """Find what the kept entries are the product of, from the longest row on.
-
-    Parameters
-    ----------
-    sent : (users, rows, K)
-        0 where nothing is kept.
-    kept : (users, rows, K) bool
-
-    Returns
-    -------
-    error : (users, rows)
-    factor : (users, K)
-    joined : (users, rows) bool
-        Rows that it leads to.
-    """
+    """Find what the kept entries are the product of, from the longest row on."""
     users, n, k = sent.shape
     error, factor = np.zeros((users, n)), np.zeros((users, k))
     if not n:

@@ -58,16 +58,7 @@ class _Case(NamedTuple):
 
 
 def of_passes(one: OneClient) -> Told:
-    """Ratings of one client that steps several times over all of them.
-
-    Parameters
-    ----------
-    one : OneClient
-
-    Returns
-    -------
-    Told
-    """
+    """Ratings of one client that steps several times over all of them."""
     rows, filled, user, levels, digits = one
     here, limit = np.flatnonzero(rows.item[user]), TIGHT * digits
     kept, v = filled.kept[user, here], rows.factors[user, here].astype(float)

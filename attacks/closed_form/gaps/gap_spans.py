@@ -37,39 +37,17 @@ Told = tuple[Float[np.ndarray, " n"], float] | None  # ratings of one client's r
 
 
 class OneClient(NamedTuple):
-    """Whose rows are read, and what is known of everybody's.
-
-    Attributes
-    ----------
-    rows : Rows
-    filled : Filled
-        The same rows.
-    user : int
-        Place of the client among them.
-    levels : (levels,)
-        Ratings that exist, ascending, stars.
-    digits : float
-        Relative size of the last digits of the client's rows.
-    """
+    """Whose rows are read, and what is known of everybody's."""
 
     rows: Rows
-    filled: Filled
-    user: int
-    levels: Float[np.ndarray, " levels"]
-    digits: float
+    filled: Filled  # the same rows
+    user: int  # place of the client among them
+    levels: Float[np.ndarray, " levels"]  # ratings that exist, ascending, stars
+    digits: float  # relative size of the last digits of the client's rows
 
 
 def of_one_step(one: OneClient) -> Told:
-    """A e + B h + p_U . q_U.
-
-    Parameters
-    ----------
-    one : OneClient
-
-    Returns
-    -------
-    Told
-    """
+    """A e + B h + p_U . q_U."""
     rows, filled, user, _, _ = one
     here = np.flatnonzero(rows.item[user] & filled.joined[user])
     if not filled.one_step[user]:
@@ -83,16 +61,7 @@ def of_one_step(one: OneClient) -> Told:
 
 
 def of_a_chain(one: OneClient) -> Told:
-    """The same of a factor that moves, in the columns that all rows have.
-
-    Parameters
-    ----------
-    one : OneClient
-
-    Returns
-    -------
-    Told
-    """
+    """The same of a factor that moves, in the columns that all rows have."""
     rows, filled, user, _, _ = one
     here = np.flatnonzero(rows.item[user] & filled.kept[user].any(axis=1))
     common = filled.kept[user, here].all(axis=0)
@@ -117,16 +86,7 @@ def of_a_chain(one: OneClient) -> Told:
 
 
 def of_columns(one: OneClient) -> Told:
-    """Any steps over all ratings: the column with most entries, and what it tells of the others.
-
-    Parameters
-    ----------
-    one : OneClient
-
-    Returns
-    -------
-    Told
-    """
+    """Any steps over all ratings: the column with most entries, and what it tells of the others."""
     rows, filled, user, levels, digits = one
     kept = filled.kept[user] & rows.item[user][:, None]
     v, offset = rows.factors[user].astype(float), rows.offset[user]
@@ -157,21 +117,7 @@ def of_columns(one: OneClient) -> Told:
 def nearly_in_columns(
     table: Float[np.ndarray, "told m"], one: OneClient, here: np.ndarray, steps: float
 ) -> Told:
-    """Find ratings in the span of columns that lengths of moving factors leave less exact than rows are.
-
-    Parameters
-    ----------
-    table : (told, m)
-    one : OneClient
-    here : (told,) int
-        Rows of the client that the table is about.
-    steps : float
-        Of the client.
-
-    Returns
-    -------
-    Told
-    """
+    """Find ratings in the span of columns that lengths of moving factors leave less exact than rows are."""
     for limit in LIMITS:
         if limit > one.digits and (told := _in_columns(table, one, here, limit, steps)) is not None:
             return told

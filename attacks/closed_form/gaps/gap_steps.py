@@ -45,17 +45,10 @@ LOG_SHRINK, PULL, START = 0, 1, 2  # places of the unknowns: x_0 begins at the l
 
 
 class Fit(NamedTuple):
-    """Unknowns fitted to entries.
-
-    Attributes
-    ----------
-    unknowns : (m,)
-    off : float
-        Largest distance of an entry; infinite where nothing could be fitted.
-    """
+    """Unknowns fitted to entries."""
 
     unknowns: Float[np.ndarray, " m"]
-    off: float
+    off: float  # largest distance of an entry; infinite where nothing could be fitted
 
 
 class _Case(NamedTuple):
@@ -68,16 +61,7 @@ class _Case(NamedTuple):
 
 
 def of_steps(one: OneClient) -> Told:
-    """Ratings of one client that steps after each of them.
-
-    Parameters
-    ----------
-    one : OneClient
-
-    Returns
-    -------
-    Told
-    """
+    """Ratings of one client that steps after each of them."""
     rows, filled, user, _, digits = one
     here = np.flatnonzero(rows.item[user])
     if not 0 < len(here) <= MOST_ROWS:
@@ -197,24 +181,6 @@ def fitted(
     most: int = MOST_STEPS,
 ) -> Fit:
     """Fit the unknowns of a model to the entries that were sent.
-
-    Parameters
-    ----------
-    model : callable
-        From unknowns to rows (n, K) and their slopes (n, K, m).
-    first : (m,)
-        Where it begins.
-    free : (m,) bool
-        Unknowns that are fitted; the others stay as they are.
-    sent : (n, K)
-    kept : (n, K) bool
-        As many as there are free unknowns, at least.
-    most : int, optional
-        Evaluations of the model.
-
-    Returns
-    -------
-    Fit
 
     References
     ----------

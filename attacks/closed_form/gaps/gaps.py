@@ -53,20 +53,7 @@ KEPT = 32  # readings, of a number a row
 
 @kept(KEPT, lambda rows, manifest, max_misfit: (*rows, manifest, max_misfit))
 def reading_with_gaps(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
-    """Read each client as what its rows fit best, with entries of its rows missing or not.
-
-    Parameters
-    ----------
-    rows : Rows
-    manifest : Manifest
-        Names the rating grid.
-    max_misfit : float
-        Largest misfit at which a client is answered.
-
-    Returns
-    -------
-    Reading
-    """
+    """Read each client as what its rows fit best, with entries of its rows missing or not."""
     gaps = with_gaps(rows)
     if not gaps.any():
         return any_reading(rows, manifest, max_misfit)

@@ -29,21 +29,11 @@ BARELY = 0.25  # of a step of the grid: rows that tell ratings no better than th
 
 
 class Labels(NamedTuple):
-    """What rows round to at a length, and whether they show that it is not the right one.
+    """What rows round to at a length, and whether they show that it is not the right one."""
 
-    Attributes
-    ----------
-    label : (n_users, n_rows)
-        In stars, 0 for unrated; 0 or 1 of attributes.
-    exact : (n_users,) bool
-        Whose rows are parallel to enough digits to be judged; a single factor shows none.
-    off : (n_users,) bool
-        Whose exact rows are off the grid at every length close by.
-    """
-
-    label: np.ndarray
-    exact: np.ndarray
-    off: np.ndarray
+    label: np.ndarray  # in stars, 0 for unrated; 0 or 1 of attributes
+    exact: np.ndarray  # whose rows are parallel to enough digits to be judged; a single factor shows none
+    off: np.ndarray  # whose exact rows are off the grid at every length close by
 
 
 def labels_at(
@@ -52,22 +42,7 @@ def labels_at(
     across: Float[np.ndarray, " users"],
     length: Float[np.ndarray, " users"],
 ) -> Labels:
-    """Round rows at a length, and judge that.
-
-    Parameters
-    ----------
-    manifest : Manifest
-    rows : RowNumbers
-    across : (n_users,)
-        Share of the rows' size off their direction
-        (``attacks.closed_form.uploads.reduction.across_direction``).
-    length : (n_users,)
-        s, with the sign that the direction has to have; 0 where it is not told, and nothing is judged.
-
-    Returns
-    -------
-    Labels
-    """
+    """Round rows at a length, and judge that."""
     step = step_of(np.array(manifest.rating_levels))
     told = (length != 0) & np.isfinite(length)
     most = step * np.maximum(OFF_GRID, LOST * np.sqrt(across))
@@ -96,20 +71,7 @@ def unless_off(
     scales: Float[np.ndarray, "rounds users"],
     readout: Readout,
 ) -> Float[np.ndarray, " users"]:
-    """Allow the misfit that an attack allows, and none where exact rows are off the grid at its length.
-
-    Parameters
-    ----------
-    most : float
-        The largest misfit that is allowed; everybody's where it is infinite.
-    manifest, batch, reduced, scales, readout
-        As ``attacks.closed_form.grid.rank_one.Limit`` takes them.
-
-    Returns
-    -------
-    (n_users,)
-        ``most``, or 0.
-    """
+    """Allow the misfit that an attack allows, and none where exact rows are off the grid at its length."""
     allowed = np.full(batch.users.size, most)
     if np.isinf(most):
         return allowed

@@ -30,24 +30,7 @@ CLOSER = 10.0  # times better than with the declared scale a free one must fit t
 
 @kept(KEPT, lambda numbers, rows, *told: (*numbers, rows.item, rows.offset, rows.scale, *told))
 def read(numbers: Numbers, rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
-    """Read every client with the declared scale where that fits, else with an unknown one.
-
-    Parameters
-    ----------
-    numbers : Numbers
-        What the rows say up to A and B.
-    rows : Rows
-        The rows themselves, for their offsets and scale.
-    manifest : Manifest
-        Its ``rating_levels`` are the grid, in stars.
-    max_misfit : float
-        In 0..1, relative to numbers at random.
-
-    Returns
-    -------
-    Reading
-        Ratings in stars, NaN where not told; of clipped rows the level that is left beyond them.
-    """
+    """Read every client with the declared scale where that fits, else with an unknown one."""
     levels = np.array(manifest.rating_levels)
     clipped = saturated(numbers)
     counted = numbers.there & ~clipped
@@ -90,25 +73,7 @@ def read(numbers: Numbers, rows: Rows, manifest: Manifest, max_misfit: float) ->
 def with_unknown(
     numbers: Numbers, rows: Rows, counted: np.ndarray, levels: np.ndarray, *, bias: bool
 ) -> tuple[Judged, Float[np.ndarray, " users"]]:
-    """Fit an unknown scale, and an unknown bias of the client where that is asked for.
-
-    Parameters
-    ----------
-    numbers : Numbers
-    rows : Rows
-    counted : (users, rows) bool
-        Rows that take part: sent, and not clipped.
-    levels : (levels,)
-        Ratings that exist, ascending, in stars.
-    bias : bool
-        Whether C is fitted, too; it is 0 otherwise.
-
-    Returns
-    -------
-    judged : Judged
-    misfit : (users,)
-        What numbers at random reach with probability ``ACCIDENT``, relative to chance.
-    """
+    """Fit an unknown scale, and an unknown bias of the client where that is asked for."""
     columns = np.stack([numbers.scalar, numbers.along, np.ones(counted.shape)][: 3 if bias else 2], axis=2)
     found = best_numbers(columns, rows.offset, counted, levels)
     known = np.where(found.told[:, None], found.numbers, np.nan)
@@ -121,22 +86,12 @@ def with_unknown(
 
 
 class Judged(NamedTuple):
-    """Ratings under some numbers, with the sign that makes ratings positive.
+    """Ratings under some numbers, with the sign that makes ratings positive."""
 
-    Attributes
-    ----------
-    value, error : (users, rows)
-        Ratings and errors, in stars.
-    misfit : (users,)
-        NaN where a number is not finite.
-    numbers : tuple of (users,)
-        A, B and C.
-    """
-
-    value: Float[np.ndarray, "users rows"]
-    error: Float[np.ndarray, "users rows"]
-    misfit: Float[np.ndarray, " users"]
-    numbers: tuple[Float[np.ndarray, " users"], ...]
+    value: Float[np.ndarray, "users rows"]  # ratings and errors, in stars
+    error: Float[np.ndarray, "users rows"]  # ratings and errors, in stars
+    misfit: Float[np.ndarray, " users"]  # naN where a number is not finite
+    numbers: tuple[Float[np.ndarray, " users"], ...]  # A, B and C
 
 
 def _judged(
@@ -171,36 +126,14 @@ def _tells(
 
 
 def saturated(numbers: Numbers) -> Bool[np.ndarray, "users rows"]:
-    """Find the rows that share the greatest length: clients that clip rows or errors make them so.
-
-    Parameters
-    ----------
-    numbers : Numbers
-
-    Returns
-    -------
-    (users, rows) bool
-        False for all rows of a client where one row alone is the longest.
-    """
+    """Find the rows that share the greatest length: clients that clip rows or errors make them so."""
     return equally_long(numbers.scalar, numbers.there)
 
 
 def equally_long(
     scalar: Float[np.ndarray, "users rows"], there: Bool[np.ndarray, "users rows"]
 ) -> Bool[np.ndarray, "users rows"]:
-    """Find the rows, two or more, that share the greatest length of a client's.
-
-    Parameters
-    ----------
-    scalar : (users, rows)
-        Errors up to one number of the client.
-    there : (users, rows) bool
-        Rows that count.
-
-    Returns
-    -------
-    (users, rows) bool
-    """
+    """Find the rows, two or more, that share the greatest length of a client's."""
     size = np.abs(scalar) * there
     largest = size.max(axis=1, initial=0)[:, None]
     top = there & (size >= (1 - SATURATED) * largest) & (largest > 0)
@@ -208,20 +141,7 @@ def equally_long(
 
 
 def near_levels(value: np.ndarray, levels: np.ndarray) -> Float[np.ndarray, "users rows"]:
-    """Put numbers on the rating grid, NaN where they lie between the levels.
-
-    Parameters
-    ----------
-    value : (users, rows)
-        In stars.
-    levels : (levels,)
-        Ratings that exist, ascending, in stars.
-
-    Returns
-    -------
-    (users, rows)
-        The numbers as they are, in stars, or NaN.
-    """
+    """Put numbers on the rating grid, NaN where they lie between the levels."""
     return np.where(distance_to_levels(value, levels) < BETWEEN * step_of(levels), value, np.nan)
 
 
@@ -245,20 +165,7 @@ def _impossible(
 
 
 def beyond(value: np.ndarray, error: np.ndarray, levels: np.ndarray) -> Float[np.ndarray, "users rows"]:
-    """Where the error was clipped, the rating is at least so far away: the level, if that leaves only one.
-
-    Parameters
-    ----------
-    value, error : (users, rows)
-        Prediction and clipped error, in stars, and their sum.
-    levels : (levels,)
-        Ratings that exist, ascending, stars.
-
-    Returns
-    -------
-    (users, rows)
-        NaN where several levels are left.
-    """
+    """Where the error was clipped, the rating is at least so far away: the level, if that leaves only one."""
     slack = BETWEEN * step_of(levels)
     high = np.where((error > 0) & (value > levels[-2:][0] + slack), levels[-1], np.nan)
     return np.where((error < 0) & (value < levels[:2][-1] - slack), levels[0], high)

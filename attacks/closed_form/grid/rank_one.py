@@ -54,34 +54,7 @@ def solve_clients(
     tried: int = 1,
     anchors: int = 0,
 ) -> Reconstruction:
-    """Read all clients of a view, given how their lengths are found.
-
-    Parameters
-    ----------
-    name, options
-        Of the attack.
-    view : View
-    lengths : callable
-        From a batch and its reduced rounds to s >= 0 of every client in every round, (rounds, users);
-        0 where it is not determined.
-    max_misfit : float, or callable
-        Largest misfit at which a client is answered; of few ratings less, so that accidents are rare
-        (``attacks.closed_form.fit.goodness_of_fit``). ``inf`` answers everybody. Or from a batch, its reduced
-        rounds, lengths and ratings to that of every client, (users,), 0 where exact rows are off the grid.
-    no_length : str
-        Why a client without a length is abstained on.
-    progress : callable
-    tried : int
-        Lengths of which the one was taken that fits the grid best; 1 where the grid did not choose.
-    anchors : int
-        Ratings that told these lengths by being on the grid, where no attribute does, and so show nothing.
-
-    Returns
-    -------
-    Reconstruction
-        Values are not rounded; diagnostics hold ``length`` (the estimated norm of p_i, stars), ``misfit``
-        (0 fits the grid exactly, 1 no better than chance) and ``allowed``, the largest that is answered.
-    """
+    """Read all clients of a view, given how their lengths are found."""
     solve = partial(_solve_batch, lengths, view.manifest, max_misfit, (tried, anchors), no_length)
     solved = list(_batch_answers(view, solve, progress))
     users = np.concatenate([part.users for part in solved])

@@ -59,21 +59,7 @@ class Grid:
     name: str = "grid"
 
     def attack(self, view: View, key: int, progress: Progress = silent) -> Reconstruction:
-        """Solve all clients of a view; rounds are used one by one, the one with the longest factor counts.
-
-        Parameters
-        ----------
-        view : View
-        key : int
-            Unused: the attack draws nothing at random.
-        progress : callable
-
-        Returns
-        -------
-        Reconstruction
-            Values are not rounded; diagnostics ``length`` and ``misfit`` as in
-            ``attacks.closed_form.spectral``.
-        """
+        """Solve all clients of a view; rounds are used one by one, the one with the longest factor counts."""
         options = {**asdict(self), "seed": key}
         if obstacle := self.obstacle(view):
             return all_abstain(self.name, view.users, obstacle, options)
@@ -141,18 +127,7 @@ class RowNumbers(NamedTuple):
 
 
 def row_numbers(uploads: Uploads, reduced: Reduced) -> RowNumbers:
-    """Collect what the rows of a round say once they are projected on the clients' directions.
-
-    Parameters
-    ----------
-    uploads : Uploads
-    reduced : Reduced
-        Of the same round.
-
-    Returns
-    -------
-    RowNumbers
-    """
+    """Collect what the rows of a round say once they are projected on the clients' directions."""
     shape = reduced.scalar.shape
     return RowNumbers(
         reduced.scalar,
@@ -163,18 +138,7 @@ def row_numbers(uploads: Uploads, reduced: Reduced) -> RowNumbers:
 
 
 def best_length(manifest: Manifest, rows: RowNumbers) -> Float[np.ndarray, " users"]:
-    """Find the one length that puts each client's rows on the rating grid.
-
-    Parameters
-    ----------
-    manifest : Manifest
-    rows : RowNumbers
-
-    Returns
-    -------
-    (n_users,)
-        s > 0; 0 where there is none, or more than one.
-    """
+    """Find the one length that puts each client's rows on the rating grid."""
     shape = rows.scalar.shape
     if not shape[1]:  # these clients sent nothing in this round
         return np.zeros(shape[0])
@@ -234,20 +198,7 @@ def _candidates(manifest: Manifest) -> list[tuple[float, float, bool, bool]]:
 def distance_from_grid(
     manifest: Manifest, rows: RowNumbers, length: Float[np.ndarray, "*lengths users"]
 ) -> Float[np.ndarray, "*lengths users"]:
-    """Measure how far answers are from the rating grid, given the lengths of the factors.
-
-    Parameters
-    ----------
-    manifest : Manifest
-    rows : RowNumbers
-    length : (n_users,) or (any, n_users)
-        s; 0 for none.
-
-    Returns
-    -------
-    same shape as ``length``
-        Mean distance in stars; infinite where there is no length.
-    """
+    """Measure how far answers are from the rating grid, given the lengths of the factors."""
     there = length > 0
     s = np.where(there, length, 1)[..., None]
     error, predicted = rows.scalar / s, rows.along * s

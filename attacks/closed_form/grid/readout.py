@@ -21,36 +21,21 @@ from victims.transcript.view import ATTRIBUTE, ITEM, Uploads, UserBatch
 
 @dataclass(frozen=True)
 class Readout:
-    """What was read of a batch.
-
-    Attributes
-    ----------
-    kind, index : (1 or n_users, n_rows)
-    value : (n_users, n_rows) float32
-        In stars, 0 for unrated; attributes. NaN on padding.
-    if_rated : (n_users, n_rows) or None
-        The same without asking whether the item is rated; None in observed-only.
-    misfit : (n_users,)
-        0 fits the grid exactly, 1 is no better than chance; NaN where a value is not finite.
-    n_judged : (n_users,)
-        Of how many ratings that is; in observed-only of how many that differ.
-    chance : (n_users,)
-        Distance of ratings from the grid by chance, stars: what ``misfit`` is relative to.
-    factor : (n_users, K)
-        p_i in the round that was read.
-    round : (n_users,)
-        Its number.
-    """
+    """What was read of a batch."""
 
     kind: Int[np.ndarray, "a rows"]
     index: Int[np.ndarray, "b rows"]
-    value: Float[np.ndarray, "users rows"]
+    value: Float[np.ndarray, "users rows"]  # in stars, 0 for unrated; attributes. NaN on padding
+    # the same without asking whether the item is rated; None in observed-only
     if_rated: Float[np.ndarray, "users rows"] | None
+    # 0 fits the grid exactly, 1 is no better than chance; NaN where a value is not finite
     misfit: Float[np.ndarray, " users"]
+    # of how many ratings that is; in observed-only of how many that differ
     n_judged: Int[np.ndarray, " users"]
+    # distance of ratings from the grid by chance, stars: what ``misfit`` is relative to
     chance: Float[np.ndarray, " users"]
-    factor: Float[np.ndarray, "users K"]
-    round: Int[np.ndarray, " users"]
+    factor: Float[np.ndarray, "users K"]  # p_i in the round that was read
+    round: Int[np.ndarray, " users"]  # its number
 
     def __repr__(self) -> str:
         """One line: of how many clients and rows."""
@@ -60,21 +45,7 @@ class Readout:
 def read_batch(
     manifest: Manifest, batch: UserBatch, reduced: list[Reduced], scales: Float[np.ndarray, "rounds users"]
 ) -> Readout:
-    """Read every client in the round where its factor is longest: an error in a row is divided by the length.
-
-    Parameters
-    ----------
-    manifest : Manifest
-    batch : UserBatch
-    reduced : list of Reduced
-        One per round of the batch.
-    scales : (n_rounds, n_users)
-        Lengths s >= 0 of the factors, 0 where not determined.
-
-    Returns
-    -------
-    Readout
-    """
+    """Read every client in the round where its factor is longest."""
     best = scales.argmax(axis=0)
     if (best == best[0]).all():
         number = int(best[0])
@@ -103,20 +74,7 @@ def read_batch(
 def read_round(
     manifest: Manifest, uploads: Uploads, reduced: Reduced, scale: Float[np.ndarray, " users"]
 ) -> Readout:
-    """Read one round: g / s + s d . t, or 0 where the row says "unrated".
-
-    Parameters
-    ----------
-    manifest : Manifest
-    uploads : Uploads
-    reduced : Reduced
-    scale : (n_users,)
-        s, 0 where it is not determined.
-
-    Returns
-    -------
-    Readout
-    """
+    """Read one round: g / s + s d . t, or 0 where the row says "unrated"."""
     usable = np.where(scale > 0, scale, 1)[:, None]
     level = np.array(manifest.rating_levels, np.float32)
     # float32 from here on: a quarter of a star is 2^20 of its steps, and half the memory traffic

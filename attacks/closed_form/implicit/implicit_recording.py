@@ -40,18 +40,7 @@ NO_POSITIVE = "its rows say of no item that it is a positive, and a client witho
 
 
 def with_positives(found: Reconstruction, view: View) -> Reconstruction:
-    """Answer clients by the labels of their rows, where these are of a loss of labels.
-
-    Parameters
-    ----------
-    found : Reconstruction
-        Of a view whose only level marks positives; with ``misfit``, ``steps`` and ``upright``.
-    view : View
-
-    Returns
-    -------
-    Reconstruction
-    """
+    """Answer clients by the labels of their rows, where these are of a loss of labels."""
     found = silent_about(found, ~_with_a_positive(found), NO_POSITIVE)
     split = {user: own for user, own in labels_of(view).items() if own is not None}
     if not split:
@@ -78,19 +67,7 @@ def with_positives(found: Reconstruction, view: View) -> Reconstruction:
 
 
 def labels_of(view: View, *, exact: bool = False) -> dict[int, Sides | None]:
-    """Split the rows of each client by label, where they are of a loss of labels.
-
-    Parameters
-    ----------
-    view : View
-    exact : bool
-        Whether two heaps of numbers that no such loss explains are none: ratings about their mean lie so.
-
-    Returns
-    -------
-    dict of client to Sides
-        None of a client whose rows are not of two labels; empty where too few clients' are.
-    """
+    """Split the rows of each client by label, where they are of a loss of labels."""
     some = view.users[:: max(view.users.size // ASKED, 1)]
     if some.size < view.users.size and all(own is None for _, own in _split(view.select(some), exact)):
         return {}
@@ -176,21 +153,7 @@ def _but(block: Estimates, users: np.ndarray) -> Estimates:
 def label_estimates(
     users: Int[np.ndarray, " clients"], split: list[Sides], told: Named, level: float
 ) -> Estimates:
-    """Answer the level for positives and 0 for negatives, padded to one length.
-
-    Parameters
-    ----------
-    users : (clients,)
-    split : list of Sides
-        Of these clients.
-    told : Named
-    level : float
-        Stars.
-
-    Returns
-    -------
-    Estimates
-    """
+    """Answer the level for positives and 0 for negatives, padded to one length."""
     shape = users.size, max(one.item.size for one in split)
     value, index = np.full(shape, np.nan), np.zeros(shape, np.int32)
     for row, (one, positive) in enumerate(zip(split, told.positive, strict=True)):

@@ -65,34 +65,15 @@ ERRORS = 2.0  # standard errors that are taken off the fourth power of mu
 
 
 class Named(NamedTuple):
-    """What is said of clients.
+    """What is said of clients."""
 
-    Attributes
-    ----------
-    positive : (n_clients,) int
-        The sign of the positives, 1 or -1; 0 where nothing was asked that tells.
-    probability : (n_clients,)
-        That it is this one, 0.5 where nothing tells.
-    """
-
+    # the sign of the positives, 1 or -1; 0 where nothing was asked that tells
     positive: Int[np.ndarray, " clients"]
-    probability: Float[np.ndarray, " clients"]
+    probability: Float[np.ndarray, " clients"]  # that it is this one, 0.5 where nothing tells
 
 
 def by_numbers(clients: Sequence[Sides], n_items: int) -> Named:
-    """Tell positives by one number of negatives for each, two or more.
-
-    Parameters
-    ----------
-    clients : sequence of Sides
-    n_items : int
-        Of the catalogue: who lists all of it may have drawn fewer than he would.
-
-    Returns
-    -------
-    Named
-        0 and 0.5 where it is not told.
-    """
+    """Tell positives by one number of negatives for each, two or more."""
     out = Named(np.zeros(len(clients), int), np.full(len(clients), 0.5))
     sizes = [tuple(map(tuple, np.sort(one.counts, axis=1).tolist())) for one in clients]
     each = [_number_of(size) for size in sizes]
@@ -119,17 +100,7 @@ def _number_of(sizes: tuple[tuple[int, ...], ...]) -> int:
 
 
 def by_repeats(clients: Sequence[Sides]) -> Named:
-    """Tell positives by how often each item comes: positives all as often, drawn negatives not.
-
-    Parameters
-    ----------
-    clients : sequence of Sides
-
-    Returns
-    -------
-    Named
-        0 and 0.5 where it is not told.
-    """
+    """Tell positives by how often each item comes: positives all as often, drawn negatives not."""
     out = Named(np.zeros(len(clients), int), np.full(len(clients), 0.5))
     shown = Counter(one.repeats for one in clients if one.even)
     if not shown:
@@ -150,19 +121,7 @@ def by_repeats(clients: Sequence[Sides]) -> Named:
 
 
 def named(clients: Sequence[Sides], n_items: int) -> Named:
-    """Name the positives of each client.
-
-    Parameters
-    ----------
-    clients : sequence of Sides
-        One or more.
-    n_items : int
-        Of the catalogue.
-
-    Returns
-    -------
-    Named
-    """
+    """Name the positives of each client."""
     counted, chance = _unless_drawn(by_numbers(clients, n_items), clients, n_items)
     even, sure = by_repeats(clients)
     counted, chance = np.where(counted == 0, even, counted), np.where(counted == 0, sure, chance)
@@ -193,22 +152,7 @@ def _unless_drawn(told: Named, clients: Sequence[Sides], n_items: int) -> Named:
 def by_others(
     clients: Sequence[Sides], known: Int[np.ndarray, " clients"], n_items: int
 ) -> Float[np.ndarray, " clients"]:
-    """Tell positives by what other clients use.
-
-    Parameters
-    ----------
-    clients : sequence of Sides
-    known : (n_clients,) int
-        The sign of the positives where it is told anyhow; else 0.
-    n_items : int
-        Of the catalogue.
-
-    Returns
-    -------
-    (n_clients,)
-        Nats for 1 being the label of the positives; 0 for all where negatives are no even draws, or where
-        lists hold most of the catalogue.
-    """
+    """Tell positives by what other clients use."""
     owner = np.repeat(np.arange(len(clients)), [one.item.size for one in clients])
     item, sign = (np.concatenate([getattr(one, name) for one in clients]) for name in ("item", "sign"))
     shape = len(clients), n_items

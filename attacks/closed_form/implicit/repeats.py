@@ -24,18 +24,6 @@ FEWEST = 8  # items of the other label: so many sizes are whole multiples by acc
 def repeats_of(g: Float[np.ndarray, " n"], first: Bool[np.ndarray, " n"]) -> tuple[int, int]:
     """Say which label's items come equally often, and how often.
 
-    Parameters
-    ----------
-    g : (n,)
-        Rows along their common direction.
-    first : (n,) bool
-        One of two labels.
-
-    Returns
-    -------
-    label, repeats : int
-        1 or -1, and 2 or more; 0 and 0 where neither does, or both.
-
     Examples
     --------
     >>> drawn = np.array([1, 1, 2, 1, 3, 1, 1, 2])
@@ -66,18 +54,6 @@ def _number(even: Float[np.ndarray, " n"], other: Float[np.ndarray, " m"]) -> in
 
 
 def nats_of(n: int, repeats: int) -> float:
-    """Minus the logarithm of the probability that draws come equally often.
-
-    Parameters
-    ----------
-    n : int
-        Items that are drawn.
-    repeats : int
-        How often each comes.
-
-    Returns
-    -------
-    float
-    """
+    """Minus the logarithm of the probability that draws come equally often."""
     total = n * repeats
     return float(total * np.log(n) + n * gammaln(repeats + 1) - gammaln(total + 1)) if n else 0.0

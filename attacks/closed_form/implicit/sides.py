@@ -17,50 +17,30 @@ SHARE = 4  # of so many items a client uses one at most, so that minibatches are
 
 
 class Sides(NamedTuple):
-    """The labels of one client's items, up to which is which.
+    """The labels of one client's items, up to which is which."""
 
-    Attributes
-    ----------
-    item : (n_items,) int
-        Without repetition.
-    sign : (n_items,) int
-        1 or -1, its label.
-    counts : (n_rounds, 2) int
-        Items of label 1 and of label -1 in each round.
-    lasting : float
-        Nats for 1 being the positives, as its items are the same in all rounds and the others are not;
-        negative where it is the other way round, 0 where rounds say nothing.
-    even, repeats : int
-        The label whose items all come so often in each round, twice or more, where those of the other come
-        unevenly (``attacks.closed_form.implicit.repeats``); 0 where there is none.
-    again, of_batches : float
-        How often an item of the label that changes comes again, over pairs of rounds, and how often it would
-        in minibatches of lasting ones; 0 where rounds say nothing.
-    """
-
-    item: Int[np.ndarray, " items"]
-    sign: Int[np.ndarray, " items"]
-    counts: Int[np.ndarray, "rounds 2"]
+    item: Int[np.ndarray, " items"]  # without repetition
+    sign: Int[np.ndarray, " items"]  # 1 or -1, its label
+    counts: Int[np.ndarray, "rounds 2"]  # items of label 1 and of label -1 in each round
+    # nats for 1 being the positives, as its items are the same in all rounds and the others are not; negative
+    # where it is the other way round, 0 where rounds say nothing
     lasting: float
+    # how often an item of the label that changes comes again, over pairs of rounds, and how often it would in
+    # minibatches of lasting ones; 0 where rounds say nothing
     again: float
+    # how often an item of the label that changes comes again, over pairs of rounds, and how often it would in
+    # minibatches of lasting ones; 0 where rounds say nothing
     of_batches: float
+    # the label whose items all come so often in each round, twice or more, where those of the other come
+    # unevenly (``attacks.closed_form.implicit.repeats``); 0 where there is none
     even: int = 0
+    # the label whose items all come so often in each round, twice or more, where those of the other come
+    # unevenly (``attacks.closed_form.implicit.repeats``); 0 where there is none
     repeats: int = 0
 
 
 def joined(rounds: Sequence[tuple[np.ndarray, np.ndarray]], n_items: int) -> Sides:
     """Put together what a client's rounds say, each up to which label is which.
-
-    Parameters
-    ----------
-    rounds : sequence of (items, signs)
-        One or more. Rounds that share no item with those before, or contradict them, are left out.
-    n_items : int
-        Of the catalogue.
-
-    Returns
-    -------
-    Sides
 
     Examples
     --------

@@ -50,24 +50,6 @@ def sides(
 ) -> tuple[Bool[np.ndarray, "users rows"], Bool[np.ndarray, " users"]]:
     """Split the rows of each client by label.
 
-    Parameters
-    ----------
-    scalar, along : (users, rows)
-        g and h, up to one number each.
-    bias : (users, rows)
-        What everybody adds to the product.
-    step : (users, rows) int
-        Number of the step that a row belongs to; -1 where there is none.
-    precision : float
-        Relative size of the rows' last digit.
-
-    Returns
-    -------
-    first : (users, rows) bool
-        One of the two labels, not which.
-    told : (users,) bool
-        Whose rows are of a loss of labels.
-
     Examples
     --------
     >>> h = np.random.RandomState(0).randn(3, 9)
@@ -93,20 +75,6 @@ def apart(
     rows: Float[np.ndarray, "users rows K"], item: Bool[np.ndarray, "users rows"]
 ) -> tuple[Bool[np.ndarray, "users rows"], Bool[np.ndarray, " users"]]:
     """Split the rows of each client that lie in two heaps, on either side of 0 along one direction.
-
-    Parameters
-    ----------
-    rows : (users, rows, K)
-        As sent, less what was broadcast.
-    item : (users, rows) bool
-        Which of them there are.
-
-    Returns
-    -------
-    first : (users, rows) bool
-        One of the two labels, not which.
-    told : (users,) bool
-        Whose rows leave a gap that is no accident.
 
     Examples
     --------

@@ -36,47 +36,21 @@ class Client(NamedTuple):
 
 
 class Trials(NamedTuple):
-    """Some trials of one client.
+    """Some trials of one client."""
 
-    Attributes
-    ----------
-    numbers : (trials, 2)
-        A and B.
-    named : (trials, rows)
-        Levels, in stars.
-    worst, mean : (trials,)
-        Distance of the rows from them.
-    spread : (trials,)
-        How much predictions differ, in stars.
-    moving : (trials,)
-        Rows whose prediction the link moves: at its end, errors are on the grid for any multiple of them.
-    """
-
-    numbers: Float[np.ndarray, "trials 2"]
-    named: Float[np.ndarray, "trials rows"]
-    worst: Float[np.ndarray, " trials"]
-    mean: Float[np.ndarray, " trials"]
-    spread: Float[np.ndarray, " trials"]
+    numbers: Float[np.ndarray, "trials 2"]  # A and B
+    named: Float[np.ndarray, "trials rows"]  # levels, in stars
+    worst: Float[np.ndarray, " trials"]  # distance of the rows from them
+    mean: Float[np.ndarray, " trials"]  # distance of the rows from them
+    spread: Float[np.ndarray, " trials"]  # how much predictions differ, in stars
+    # rows whose prediction the link moves: at its end, errors are on the grid for any multiple of them
     moving: Float[np.ndarray, " trials"]
 
 
 def fitted_trials(
     clients: Sequence[Client], through: Scaled, levels: Float[np.ndarray, " levels"]
 ) -> list[Trials]:
-    """Find the numbers under which clients' ratings are nearest to the grid, each by least squares.
-
-    Parameters
-    ----------
-    clients : sequence of Client
-    through : Scaled
-    levels : (levels,)
-        Ratings that exist, ascending, stars.
-
-    Returns
-    -------
-    list of Trials
-        Of each client.
-    """
+    """Find the numbers under which clients' ratings are nearest to the grid, each by least squares."""
     most = max((one.scalar.size for one in clients), default=1)
     some = max(1, AT_ONCE // (KEPT * most))
     out: list[Trials] = []
@@ -90,20 +64,7 @@ def fitted_trials(
 def values_of(
     numbers: Float[np.ndarray, "trials 2"], client: Client, link: Link
 ) -> tuple[Numbers, Numbers, Numbers]:
-    """What a client's ratings are under some A and B, and how they change with both.
-
-    Parameters
-    ----------
-    numbers : (trials, 2)
-        A and B.
-    client : Client
-    link : Link
-
-    Returns
-    -------
-    y, by_a, by_b : (trials, rows)
-        Ratings as the program has them, and their derivatives by A and B.
-    """
+    """What a client's ratings are under some A and B, and how they change with both."""
     a, b = numbers[:, :1], numbers[:, 1:]
     p, slope, times, bend = link.curve(b * client.along + client.bias)
     error = client.scalar * times
@@ -216,20 +177,7 @@ def _padded(clients: Sequence[Client]) -> tuple[Client, Bool[np.ndarray, "client
 
 
 def gauss_newton(left: Numbers, by_a: Numbers, by_b: Numbers) -> Float[np.ndarray, "trials 2"]:
-    """One step of Gauss and Newton in A and B; 0 where the two are not told apart.
-
-    Parameters
-    ----------
-    left : (trials, rows)
-        Nearest level less y.
-    by_a, by_b : (trials, rows)
-        Derivatives of y.
-
-    Returns
-    -------
-    (trials, 2)
-        What to add to A and B.
-    """
+    """One step of Gauss and Newton in A and B; 0 where the two are not told apart."""
     aa, ab, bb = ((x * y).sum(axis=1) for x, y in combinations_with_replacement((by_a, by_b), 2))
     determinant = aa * bb - ab**2
     right = (left * by_a).sum(axis=1), (left * by_b).sum(axis=1)

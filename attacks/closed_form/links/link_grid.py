@@ -44,23 +44,13 @@ KEPT = 32  # answers, of a number a row
 
 
 class Through(NamedTuple):
-    """What is told of some clients.
+    """What is told of some clients."""
 
-    Attributes
-    ----------
-    value : (users, rows)
-        Ratings in stars; NaN where not told.
-    told : (users,) bool
-    misfit : (users,)
-        Mean distance from the grid, of what chance gives; NaN where nothing is told.
-    link : (users,)
-        Place in ``links.LINKS``; -1 where nothing is told.
-    """
-
-    value: Float[np.ndarray, "users rows"]
+    value: Float[np.ndarray, "users rows"]  # ratings in stars; NaN where not told
     told: Bool[np.ndarray, " users"]
+    # mean distance from the grid, of what chance gives; NaN where nothing is told
     misfit: Float[np.ndarray, " users"]
-    link: Int[np.ndarray, " users"]
+    link: Int[np.ndarray, " users"]  # place in ``links.LINKS``; -1 where nothing is told
 
 
 @kept(KEPT)
@@ -73,23 +63,6 @@ def ratings_through_links(
     precision: float,
 ) -> Through:
     """Find the ratings of each client that lie on the grid through one of ``links.LINKS``.
-
-    Parameters
-    ----------
-    scalar, along : (users, rows)
-        g and h, up to one number each.
-    bias : (users, rows)
-        What everybody adds to the product.
-    valid : (users, rows) bool
-        Rows that count.
-    levels : (levels,)
-        Ratings that exist, ascending, stars.
-    precision : float
-        Relative size of the rows' last digit.
-
-    Returns
-    -------
-    Through
 
     Examples
     --------
@@ -131,24 +104,6 @@ def up_to_mirror(
     precision: float,
 ) -> tuple[Float[np.ndarray, "users rows"], Float[np.ndarray, "users 2"]]:
     """Find the ratings of each client, or their mirror images, behind a sigmoid from lowest to highest.
-
-    Parameters
-    ----------
-    scalar, along : (users, rows)
-        g and h, up to one number each.
-    valid : (users, rows) bool
-        Rows that count.
-    levels : (levels,)
-        Ratings that exist, ascending, stars.
-    precision : float
-        Relative size of the rows' last digit.
-
-    Returns
-    -------
-    ratings : (users, rows)
-        In stars, either way round; NaN where not told.
-    numbers : (users, 2)
-        A and B; NaN where not told.
 
     Examples
     --------

@@ -35,38 +35,20 @@ Curve = Callable[[Numbers], tuple[Numbers, Numbers, Numbers, Numbers]]
 
 
 class Link(NamedTuple):
-    """A link with a loss.
-
-    Attributes
-    ----------
-    name : str
-    curve : callable
-        From products to p, its derivative, m and its derivative.
-    unit : bool
-        Whether predictions lie in 0..1, and ratings are mapped there.
-    """
+    """A link with a loss."""
 
     name: str
-    curve: Curve
-    unit: bool = True
+    curve: Curve  # from products to p, its derivative, m and its derivative
+    unit: bool = True  # whether predictions lie in 0..1, and ratings are mapped there
 
 
 class Scaled(NamedTuple):
-    """A link, and what a program makes of ratings before it: y = (r - first) / range.
+    """A link, and what a program makes of ratings before it: y = (r - first) / range."""
 
-    Attributes
-    ----------
-    number : int
-        Place in ``LINKS``.
-    link : Link
-    first, range : float
-        Stars.
-    """
-
-    number: int
+    number: int  # place in ``LINKS``
     link: Link
-    first: float
-    range: float
+    first: float  # stars
+    range: float  # stars
 
 
 def _sigmoid(product: Numbers) -> tuple[Numbers, Numbers]:
@@ -75,35 +57,13 @@ def _sigmoid(product: Numbers) -> tuple[Numbers, Numbers]:
 
 
 def cross_entropy(product: Numbers) -> tuple[Numbers, Numbers, Numbers, Numbers]:
-    """The curve of the loss whose error is y - p.
-
-    Parameters
-    ----------
-    product : array
-        u . v + bias, any shape.
-
-    Returns
-    -------
-    p, slope, times, bend : arrays of that shape
-        The sigmoid, its derivative, m and its derivative by the product.
-    """
+    """The curve of the loss whose error is y - p."""
     p, slope = _sigmoid(product)
     return p, slope, np.ones_like(p), np.zeros_like(p)
 
 
 def squared_sigmoid(product: Numbers) -> tuple[Numbers, Numbers, Numbers, Numbers]:
-    """The curve of the loss whose error is (y - p) p (1 - p).
-
-    Parameters
-    ----------
-    product : array
-        u . v + bias, any shape.
-
-    Returns
-    -------
-    p, slope, times, bend : arrays of that shape
-        The sigmoid, its derivative, m and its derivative by the product.
-    """
+    """The curve of the loss whose error is (y - p) p (1 - p)."""
     p, slope = _sigmoid(product)
     return p, slope, 1 / slope, (2 * p - 1) / slope
 
@@ -118,15 +78,6 @@ def _clipped(low: float, high: float) -> Curve:
 
 def links_of(levels: Float[np.ndarray, " levels"]) -> list[Scaled]:
     """List the links that ratings of a grid may go through.
-
-    Parameters
-    ----------
-    levels : (levels,)
-        Ratings that exist, ascending, stars.
-
-    Returns
-    -------
-    list of Scaled
 
     Examples
     --------

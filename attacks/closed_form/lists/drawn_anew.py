@@ -63,15 +63,6 @@ class Sent(NamedTuple):
 def compared(n_rounds: int) -> list[int]:
     """Number the rounds that are compared, of so many: all of a few, or some that are evenly spaced.
 
-    Parameters
-    ----------
-    n_rounds : int
-        At least 1.
-
-    Returns
-    -------
-    list of int
-
     Examples
     --------
     >>> compared(3), compared(71)
@@ -83,21 +74,7 @@ def compared(n_rounds: int) -> list[int]:
 def sent_in(
     users: Int[np.ndarray, " users"], uploads: Sequence[Uploads], read: Sequence[Reading] | None = None
 ) -> Sent:
-    """List the rows of some clients, and the ratings that rounds tell by themselves.
-
-    Parameters
-    ----------
-    users : (n_users,)
-        The clients of these uploads.
-    uploads : sequence of Uploads
-        Rounds; of many some are taken, evenly spaced.
-    read : sequence of Reading, optional
-        What each round says; rows that are parallel alone, of no step, may be those of others.
-
-    Returns
-    -------
-    Sent
-    """
+    """List the rows of some clients, and the ratings that rounds tell by themselves."""
     columns = []
     for number in compared(len(uploads)):
         one = uploads[number]
@@ -114,22 +91,7 @@ def sent_in(
 
 
 def unless_drawn_anew(found: Reconstruction, sent: Sequence[Sent], view: View) -> Reconstruction:
-    """Take back what may be made up, where items or ratings of most clients change from round to round.
-
-    Parameters
-    ----------
-    found : Reconstruction
-        Of rows of rated items alone, as declared; its values are in stars.
-    sent : sequence of Sent
-        Rows of the view, and what is read of them; some clients in each.
-    view : View
-
-    Returns
-    -------
-    Reconstruction
-        The same where lists and ratings stay, or lists are samples of longer ones, as far as three rounds or
-        more show.
-    """
+    """Take back what may be made up, where items or ratings of most clients change from round to round."""
     if view.rounds.size < 2 or found.scope not in (Scope.RATINGS_AND_ATTRIBUTES, *RELATIVE) or not sent:
         return found
     rows = Sent(*(np.concatenate(column) for column in zip(*sent, strict=True)))

@@ -37,20 +37,7 @@ DRAWN = (
 
 
 def unless_drawn(found: Reconstruction, levels: Float[np.ndarray, " levels"]) -> Reconstruction:
-    """Take back ratings at the level nearest to each client's mean, where they may stand for no ratings.
-
-    Parameters
-    ----------
-    found : Reconstruction
-        Of rows of rated items alone, as declared; its values are in stars, 0 of what is no rating.
-    levels : (n_levels,)
-        Ratings that exist, ascending, in stars.
-
-    Returns
-    -------
-    Reconstruction
-        The same where too few clients have most ratings there.
-    """
+    """Take back ratings at the level nearest to each client's mean, where they may stand for no ratings."""
     if found.scope not in (Scope.RATINGS_AND_ATTRIBUTES, *RELATIVE) or levels.size < TELLING:
         return found
     blocks, said = [], []

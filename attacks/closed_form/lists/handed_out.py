@@ -37,21 +37,7 @@ class _Groups(NamedTuple):
 
 
 def unless_handed_out(found: Reconstruction, view: View, pull: float) -> Reconstruction:
-    """Take back what is read of parallel rows alone where another client sends rows about all those items.
-
-    Parameters
-    ----------
-    found : Reconstruction
-        With a diagnostic ``steps``, 0 of clients whose parallel rows alone are read.
-    view : View
-        What it read.
-    pull : float
-        Multiple of its factor in every row.
-
-    Returns
-    -------
-    Reconstruction
-    """
+    """Take back what is read of parallel rows alone where another client sends rows about all those items."""
     answered = ~np.isin(found.users, list(found.abstained))
     asked = found.users[answered & (found.diagnostics["steps"] == 0)]
     if not asked.size:

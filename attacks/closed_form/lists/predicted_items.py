@@ -47,19 +47,7 @@ FRACTIONS = np.unique([up / down for down in range(1, MOST_LEVELS) for up in ran
 
 
 def views_without_predicted_items(view: View, pull: float) -> Iterator[View]:
-    """Leave out rows of numbers that are no ratings.
-
-    Parameters
-    ----------
-    view : View
-    pull : float
-        Multiple of its factor in every row.
-
-    Yields
-    ------
-    View
-        Of the clients who tell which rows are of ratings; none where few do.
-    """
+    """Leave out rows of numbers that are no ratings."""
     levels = np.array(view.manifest.rating_levels)
     if not is_plain(view) or not LEVELS_USED <= levels.size <= MOST_LEVELS:
         return

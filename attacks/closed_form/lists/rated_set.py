@@ -80,26 +80,13 @@ TOO_FEW_DRAWN = (
 
 
 class Rated(NamedTuple):
-    """What lists say.
+    """What lists say."""
 
-    Attributes
-    ----------
-    probability : (users, items)
-        That an item is rated, of every candidate; other items are not.
-    silent : dict of client to reason
-    all_sent : bool
-        Whether everything that is sent is taken to be rated.
-    classes : int
-        Labels of the rows: 2 where a client's rows fall into two, else 1.
-    claimed : bool
-        Whether the probabilities are more than an assumption.
-    """
-
-    probability: sp.csr_array
+    probability: sp.csr_array  # that an item is rated, of every candidate; other items are not
     silent: dict[int, str]
-    all_sent: bool = False
-    classes: int = 1
-    claimed: bool = True
+    all_sent: bool = False  # whether everything that is sent is taken to be rated
+    classes: int = 1  # labels of the rows: 2 where a client's rows fall into two, else 1
+    claimed: bool = True  # whether the probabilities are more than an assumption
 
 
 @dataclass(frozen=True)
@@ -117,23 +104,7 @@ class RatedSet:
     name: str = "rated-set"
 
     def attack(self, view: View, key: int, progress: Progress = silent) -> Reconstruction:
-        """Read the lists of all clients.
-
-        Parameters
-        ----------
-        view : View
-        key : int
-            Unused: the attack draws nothing at random.
-        progress : callable
-
-        Returns
-        -------
-        Reconstruction
-            Scored on the rated set alone (``scope``). ``value`` is the median rating level for items
-            taken to be rated (probability above one half), else 0; ``probability`` that this is right, where
-            something tells. Diagnostics: ``candidates`` and ``expected`` numbers of rated items per client,
-            and ``classes``, 2 where rows fall into two labels.
-        """
+        """Read the lists of all clients."""
         options = {**asdict(self), "seed": key}
         users = view.users
         if obstacle := self.obstacle(view):
@@ -163,17 +134,7 @@ class RatedSet:
 
 
 def rated_items(view: View, *, by_popularity: bool = True) -> Rated:
-    """Say which items each client may have rated, of a view that ``RatedSet`` has no obstacle for.
-
-    Parameters
-    ----------
-    view : View
-    by_popularity : bool
-
-    Returns
-    -------
-    Rated
-    """
+    """Say which items each client may have rated, of a view that ``RatedSet`` has no obstacle for."""
     lists = _lists(view)
     if rho := _rho(view.manifest):
         found = Rated(_beside_samples(view.manifest, lists, rho, by_popularity), {})

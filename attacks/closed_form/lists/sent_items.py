@@ -60,18 +60,7 @@ class Lists(NamedTuple):
 
 
 def lists_of(view: View, *, every_round: bool) -> Lists:
-    """Count in how many rounds each client lists each item.
-
-    Parameters
-    ----------
-    view : View
-    every_round : bool
-        Also those in which most clients list all items.
-
-    Returns
-    -------
-    Lists
-    """
+    """Count in how many rounds each client lists each item."""
     messages, users, n_items = view.messages, view.users, view.manifest.n_items
     columns: list[tuple[np.ndarray, ...]] = []
     exponents = messages.exponent or [np.ones(chunk.size, np.int32) for chunk in messages.sender]
@@ -102,17 +91,7 @@ def _telling(round_: np.ndarray, row: np.ndarray, column: np.ndarray, n_items: i
 
 
 def direction_of(sent: sp.csr_array) -> int:
-    """Say whether items that many use are sent more often than others, 1, or less often, -1.
-
-    Parameters
-    ----------
-    sent : (users, items)
-
-    Returns
-    -------
-    int
-        0 where the lists do not say.
-    """
+    """Say whether items that many use are sent more often than others, 1, or less often, -1."""
     n_items = sent.shape[1]
     share = np.diff(sent.indptr) / n_items
     off = np.bincount(sent.indices, minlength=n_items) - share.sum()
@@ -126,16 +105,7 @@ def direction_of(sent: sp.csr_array) -> int:
 
 
 def without_draws(lists: Lists) -> sp.csr_array:
-    """Leave out items that come and go, where these are even draws and those that last are not.
-
-    Parameters
-    ----------
-    lists : Lists
-
-    Returns
-    -------
-    (users, items)
-    """
+    """Leave out items that come and go, where these are even draws and those that last are not."""
     lasting, sent = lists.lasting, lists.sent
     passing = sp.csr_array(sent - lasting)
     passing.eliminate_zeros()
@@ -157,18 +127,7 @@ def _off_even_draws(drawn: sp.csr_array, other: sp.csr_array) -> float:
 
 
 def share_of_hardly_used(sent: sp.csr_array, direction: int) -> float:
-    """Estimate the mean of c_u: how many clients send an item that hardly anybody uses.
-
-    Parameters
-    ----------
-    sent : (users, items)
-    direction : int
-        1 or -1, as ``direction_of`` has it.
-
-    Returns
-    -------
-    float
-    """
+    """Estimate the mean of c_u: how many clients send an item that hardly anybody uses."""
     n_users, n_items = sent.shape
     half, total = np.arange(n_users) % 2, 0.0
     for mine in (0, 1):
@@ -183,16 +142,6 @@ def never_sent(sent: sp.csr_array, others: sp.csr_array) -> sp.csr_array:
 
     Of a client with r rated items n = c (m - r) are sent, so that r alone is open. Its likelihood is that of
     the list, item by item; how many clients have how many comes out of all lists together.
-
-    Parameters
-    ----------
-    sent : (users, items)
-    others : (users, items)
-        Candidates: items that are not sent, of the clients who are asked.
-
-    Returns
-    -------
-    (users, items)
     """
     n_users, n_items = sent.shape
     length, owner = np.diff(sent.indptr), np.repeat(np.arange(n_users), np.diff(others.indptr))
@@ -224,18 +173,7 @@ def never_sent(sent: sp.csr_array, others: sp.csr_array) -> sp.csr_array:
 def popularity(
     share: Float[np.ndarray, " items"], drawn: Float[np.ndarray, " users"] | float
 ) -> Float[np.ndarray, " items"]:
-    """Estimate logit pi_j for d = 1, from the share of the clients that send each item.
-
-    Parameters
-    ----------
-    share : (items,)
-    drawn : float or (users,)
-        c_u.
-
-    Returns
-    -------
-    (items,)
-    """
+    """Estimate logit pi_j for d = 1, from the share of the clients that send each item."""
     c = float(np.mean(drawn))
     return scipy.special.logit(np.clip((share - c) / max(1 - c, RAREST), RAREST, 1 - RAREST))
 
@@ -243,20 +181,7 @@ def popularity(
 def with_probabilities(
     candidate: sp.csr_array, expected: Float[np.ndarray, " users"], prior: Float[np.ndarray, " items"] | None
 ) -> sp.csr_array:
-    """Give every candidate sigma(prior + b_i), with b_i by bisection so that a client's sum is as expected.
-
-    Parameters
-    ----------
-    candidate : (users, items)
-    expected : (users,)
-        Rated items among them.
-    prior : (items,) or None
-        logit pi_j.
-
-    Returns
-    -------
-    (users, items)
-    """
+    """Give every candidate sigma(prior + b_i)."""
     owner = np.repeat(np.arange(candidate.shape[0]), np.diff(candidate.indptr))
     logit = np.zeros(owner.size) if prior is None else prior[candidate.indices]
     low, high = np.full(candidate.shape[0], -WIDEST), np.full(candidate.shape[0], WIDEST)

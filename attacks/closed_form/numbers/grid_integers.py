@@ -18,23 +18,6 @@ def ratings_in_basis(
 ) -> tuple[Float[np.ndarray, " n"], float] | None:
     """Find the one list of ratings in a span, less a number.
 
-    Parameters
-    ----------
-    basis : (n, m)
-        Orthonormal.
-    levels : (levels,)
-        Ratings that exist, ascending, stars.
-    shift : float
-        What is taken off all ratings, stars.
-    limit : float
-        Share of the ratings' size that rounding may leave outside the span, < 1.
-
-    Returns
-    -------
-    (n,) and float, or None
-        Ratings in stars, and the share of their size that is outside the span; None where rows are too few,
-        levels are no multiples of anything, or no list, or several, are told.
-
     Examples
     --------
     >>> stars = np.array([4.0, 1, 5, 3, 3, 2, 4, 5, 1])

@@ -40,26 +40,15 @@ AS_KNOWN = 0.05  # within which biases have the factor 1: decay of a client's co
 
 
 class Relation(NamedTuple):
-    """Ratings (users, rows) of who is told, NaN elsewhere; share of them outside the span; unlike rows.
+    """Ratings (users, rows) of who is told, NaN elsewhere; share of them outside the span; unlike rows."""
 
-    Attributes
-    ----------
-    value : (users, rows)
-        In stars.
-    told : (users,) bool
-    left : (users,)
-        Share of the ratings' size that is not in the span; NaN where nothing was searched for.
-    outside : (users,)
-        Share of the rows' size that is not in the span; NaN where a client has too few rows to say.
-    allowed : (users,)
-        What rounding may leave there.
-    """
-
-    value: Float[np.ndarray, "users rows"]
+    value: Float[np.ndarray, "users rows"]  # in stars
     told: Bool[np.ndarray, " users"]
+    # share of the ratings' size that is not in the span; NaN where nothing was searched for
     left: Float[np.ndarray, " users"]
+    # share of the rows' size that is not in the span; NaN where a client has too few rows to say
     outside: Float[np.ndarray, " users"]
-    allowed: Float[np.ndarray, " users"]
+    allowed: Float[np.ndarray, " users"]  # what rounding may leave there
 
 
 class Span(NamedTuple):
@@ -72,19 +61,7 @@ class Span(NamedTuple):
 def precision_of(
     rows: Float[np.ndarray, "users rows K"], factors: Float[np.ndarray, "users rows K"], digit: float
 ) -> Float[np.ndarray, " users"]:
-    """Relative size of the rows' last digits: rows may be differences of numbers as large as the factors.
-
-    Parameters
-    ----------
-    rows, factors : (users, rows, K)
-    digit : float
-        ``numpy.finfo(dtype).eps``.
-
-    Returns
-    -------
-    (users,)
-        Relative to the size of the rows.
-    """
+    """Relative size of the rows' last digits: rows may be differences of numbers as large as the factors."""
     size = np.abs(rows).max(axis=(1, 2), initial=0)
     broadcast = np.abs(factors).max(axis=(1, 2), initial=0)
     return digit * np.maximum(1.0, broadcast / np.where(size > 0, size, np.inf))
@@ -99,23 +76,6 @@ def ratings_in_span(
     digit: float,
 ) -> Relation:
     """Find the ratings of each client that lie in the span of its factors and rows.
-
-    Parameters
-    ----------
-    rows, factors : (users, rows, K)
-        Uploads of any scale, and what they were computed at.
-    offset : (users, rows)
-        What everybody adds to predictions (biases of items), stars.
-    item : (users, rows) bool
-        Rows that count.
-    levels : (levels,)
-        Ratings that exist, ascending, stars.
-    digit : float
-        Relative size of the rows' last digit.
-
-    Returns
-    -------
-    Relation
 
     Examples
     --------
@@ -163,22 +123,6 @@ def ratings_in_columns(
     limit: float,
 ) -> Float[np.ndarray, " n"] | None:
     """Find one client's ratings, less the offset, in the span of columns that are known.
-
-    Parameters
-    ----------
-    columns : (n, m)
-        The first is what the rows say of errors, which alone must not make the ratings up.
-    offset : (n,)
-        What everybody adds to predictions (biases of items), stars.
-    levels : (levels,)
-        Ratings that exist, ascending, stars.
-    limit : float
-        Share of the ratings' size that rounding may leave outside the span, < 1.
-
-    Returns
-    -------
-    (n,) or None
-        In stars; None where no ratings, or several, are told.
 
     Examples
     --------
@@ -233,19 +177,7 @@ def _taken_off(offset: np.ndarray) -> tuple[np.ndarray, float]:
 
 
 def span_of(rows: np.ndarray, factors: np.ndarray, offset: np.ndarray) -> Span:
-    """The span of factors, known biases and rows.
-
-    Parameters
-    ----------
-    rows, factors : (n, K)
-    offset : (n,)
-        Biases of items, stars.
-
-    Returns
-    -------
-    Span
-        What the rows have outside the others is its last column.
-    """
+    """The span of factors, known biases and rows."""
     columns = factors if not offset.any() else np.concatenate([factors, offset[:, None]], axis=1)
     size = np.linalg.norm(rows)
     if len(rows) <= columns.shape[1] + 1 or not size > 0:
@@ -265,19 +197,6 @@ def integers_in_columns(
     columns: Float[np.ndarray, "n m"], largest: int, limit: float
 ) -> Float[np.ndarray, " n"] | None:
     """Find the one vector of integers in the span of columns, in lowest terms, of either sign.
-
-    Parameters
-    ----------
-    columns : (n, m)
-    largest : int
-        That an integer may be, of either sign.
-    limit : float
-        Share of its size that rounding may leave outside the span, < 1.
-
-    Returns
-    -------
-    (n,) or None
-        None where none, or several, are told.
 
     Examples
     --------

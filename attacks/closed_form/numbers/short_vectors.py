@@ -30,20 +30,6 @@ def primitive_vector(
 ) -> Float[np.ndarray, " n"] | None:
     """Find the vector of integers in a span, in lowest terms, where it is much shorter than all others.
 
-    Parameters
-    ----------
-    basis : (n, m)
-        Orthonormal.
-    largest : int
-        That an integer is expected to be, of either sign.
-    limit : float
-        Share of its size that rounding may leave outside the span, < 1.
-
-    Returns
-    -------
-    (n,) or None
-        Of a sum that is not negative; None where rows are too few, or several vectors are as short.
-
     Examples
     --------
     >>> whole = np.array([2.0, 0, -1, 3, 3, 0, 1, -2, 1])

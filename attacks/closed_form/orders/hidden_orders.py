@@ -66,57 +66,23 @@ TELLING = 0.1  # how well a client has to tell A B, to be asked
 
 
 class Asked(NamedTuple):
-    """One client in one round.
+    """One client in one round."""
 
-    Attributes
-    ----------
-    one : FirstOrder
-        Its rows, to first order or to second.
-    pairs : Pairs
-        Of A and B.
-    """
-
-    one: FirstOrder
-    pairs: Pairs
+    one: FirstOrder  # its rows, to first order or to second
+    pairs: Pairs  # of A and B
 
 
 class Answer(NamedTuple):
-    """What a client is answered.
+    """What a client is answered."""
 
-    Attributes
-    ----------
-    here : (rows,) bool
-        Where its rows are.
-    value : (n,)
-        Ratings on the grid, NaN where they are open.
-    missed : float
-        By how much ratings miss the grid in the mean, stars.
-    numbers : (2,)
-        A and B.
-    """
-
-    here: Bool[np.ndarray, " rows"]
-    value: Float[np.ndarray, " n"]
-    missed: float
-    numbers: Float[np.ndarray, " 2"]
+    here: Bool[np.ndarray, " rows"]  # where its rows are
+    value: Float[np.ndarray, " n"]  # ratings on the grid, NaN where they are open
+    missed: float  # by how much ratings miss the grid in the mean, stars
+    numbers: Float[np.ndarray, " 2"]  # A and B
 
 
 def read_hidden_orders(rounds: Sequence[Rows], manifest: Manifest) -> list[Reading]:
-    """Read clients as ones that went several times through their ratings, in any orders.
-
-    Parameters
-    ----------
-    rounds : sequence of Rows
-        Of the same clients, that nothing else explains.
-    manifest : Manifest
-        Names the rating grid.
-
-    Returns
-    -------
-    list of Reading
-        Of each round, ratings on the grid, NaN where another level is not out of the question; nobody is
-        answered where clients do not agree on A B. A client is answered in one round alone.
-    """
+    """Read clients as ones that went several times through their ratings, in any orders."""
     levels = np.array(manifest.rating_levels)
     nearest: list[dict[int, Asked]] = [{} for _ in rounds]
     answers: list[dict[int, Answer]] = [{} for _ in rounds]

@@ -23,38 +23,22 @@ MOST_TIMES = 12  # numbers of times in the last minibatch that are told apart
 
 
 class Batches(NamedTuple):
-    """How often clients go through their ratings, and by how many at a time.
+    """How often clients go through their ratings, and by how many at a time."""
 
-    Attributes
-    ----------
-    size, passes : int
-        b and P.
-    """
-
-    size: int
-    passes: int
+    size: int  # b and P
+    passes: int  # b and P
 
 
 class Multiples(NamedTuple):
-    """By how much rows of one client are longer than others, for how often they were in the last minibatch.
+    """By how much rows of one client are longer than others."""
 
-    Attributes
-    ----------
-    times : (times,)
-        m_l, of which the first is 1.
-    nats : (times,)
-        Logarithm of the share of the ratings.
-    spread : (times,)
-        Standard deviation of a rating, of the drift of its prediction: the passes in which the item was in
-        the last minibatch count more, and may be early ones or late ones, and that comes last in each.
-    before : (times,)
-        Share of the way of an item's own copy, less half of it, that lies before its errors in the mean, but
-        for 1 / (2 P m_l), which is in A: a step is taken after its error is.
-    """
-
-    times: Float[np.ndarray, " times"]
-    nats: Float[np.ndarray, " times"]
+    times: Float[np.ndarray, " times"]  # m_l, of which the first is 1
+    nats: Float[np.ndarray, " times"]  # logarithm of the share of the ratings
+    # standard deviation of a rating, of the drift of its prediction: the passes in which the item was in the
+    # last minibatch count more, and may be early ones or late ones, and that comes last in each
     spread: Float[np.ndarray, " times"]
+    # share of the way of an item's own copy, less half of it, that lies before its errors in the mean, but
+    # for 1 / (2 P m_l), which is in A: a step is taken after its error is
     before: Float[np.ndarray, " times"]
 
 
@@ -63,16 +47,6 @@ ONE = Multiples(np.ones(1), *np.zeros((3, 1)))
 
 def multiples_of(n: int, batches: Batches) -> Multiples:
     """By how much rows of a client with n ratings differ in length.
-
-    Parameters
-    ----------
-    n : int
-    batches : Batches
-
-    Returns
-    -------
-    Multiples
-        One, where all minibatches are equally large.
 
     Examples
     --------

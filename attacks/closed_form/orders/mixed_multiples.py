@@ -36,21 +36,11 @@ FEW_ROUNDS = 3  # the same, where pairs are near already
 
 
 class Mixed(NamedTuple):
-    """Pairs of A and B under a mixture of scales.
+    """Pairs of A and B under a mixture of scales."""
 
-    Attributes
-    ----------
-    numbers : (pairs, 2)
-        A and B.
-    missed : (pairs,)
-        Standard deviation of what ratings miss the grid by, stars.
-    nats : (pairs,)
-        How much likelier the rows are than rows anywhere.
-    """
-
-    numbers: Float[np.ndarray, "pairs 2"]
-    missed: Float[np.ndarray, " pairs"]
-    nats: Float[np.ndarray, " pairs"]
+    numbers: Float[np.ndarray, "pairs 2"]  # A and B
+    missed: Float[np.ndarray, " pairs"]  # standard deviation of what ratings miss the grid by, stars
+    nats: Float[np.ndarray, " pairs"]  # how much likelier the rows are than rows anywhere
 
     @property
     def constant(self) -> Float[np.ndarray, " pairs"]:
@@ -67,27 +57,7 @@ def mixed_pairs(
     missed: Float[np.ndarray, " pairs"] | None = None,
     stray: float = STRAY,
 ) -> Mixed:
-    """Fit pairs of A and B to the levels and numbers of times that they make likely.
-
-    Parameters
-    ----------
-    one : FirstOrder
-    multiples : Multiples
-    trials : (pairs, 2)
-    levels : (levels,)
-        Ratings that exist, ascending, stars.
-    rounds : int
-        Of expectation maximisation.
-    missed : (pairs,), optional
-        What ratings miss the grid by, at the start, stars.
-    stray : float
-        Share of rows that may be anywhere.
-
-    Returns
-    -------
-    Mixed
-        The likeliest first.
-    """
+    """Fit pairs of A and B to the levels and numbers of times that they make likely."""
     step = step_of(levels)
     numbers = trials.copy()
     missed = np.full(len(trials), FAR / 2 * step) if missed is None else missed
@@ -111,20 +81,7 @@ def mixed_pairs(
 def best_mixed(
     one: FirstOrder, batches: Batches, trials: Float[np.ndarray, "pairs 2"], levels: np.ndarray
 ) -> Mixed:
-    """Fit pairs that put many rows near the grid, whatever number of times those have in common.
-
-    Parameters
-    ----------
-    one : FirstOrder
-    batches : Batches
-    trials : (pairs, 2)
-        Of ``rough_pairs``.
-    levels : (levels,)
-
-    Returns
-    -------
-    Mixed
-    """
+    """Fit pairs that put many rows near the grid, whatever number of times those have in common."""
     multiples = multiples_of(one.g.size, batches)
     best = mixed_pairs(one, multiples, by_times(trials, multiples), levels).numbers[:REFINED]
     told = mixed_pairs(one, multiples, best, levels, MANY_ROUNDS)
@@ -134,18 +91,7 @@ def best_mixed(
 
 
 def rough_pairs(one: FirstOrder, levels: np.ndarray) -> Mixed:
-    """Find pairs of A and B that put many rows near the grid, whatever the others do.
-
-    Parameters
-    ----------
-    one : FirstOrder
-    levels : (levels,)
-
-    Returns
-    -------
-    Mixed
-        The likeliest first, no two of them alike.
-    """
+    """Find pairs of A and B that put many rows near the grid, whatever the others do."""
     trials = crowded_pairs(one, levels)
     if not len(trials):
         return Mixed(trials, np.zeros(0), np.zeros(0))
@@ -159,18 +105,7 @@ def rough_pairs(one: FirstOrder, levels: np.ndarray) -> Mixed:
 
 
 def by_times(trials: Float[np.ndarray, "pairs 2"], multiples: Multiples) -> Float[np.ndarray, "tried 2"]:
-    """Pairs, where the rows that they put near the grid have either of the commonest numbers of times.
-
-    Parameters
-    ----------
-    trials : (pairs, 2)
-        Of ``rough_pairs``.
-    multiples : Multiples
-
-    Returns
-    -------
-    (2 pairs, 2)
-    """
+    """Pairs, where the rows that they put near the grid have either of the commonest numbers of times."""
     usual = multiples.times[np.argsort(-multiples.nats, kind="stable")[:2]]
     return np.concatenate([trials * [one, 1.0] for one in usual])
 
@@ -178,20 +113,7 @@ def by_times(trials: Float[np.ndarray, "pairs 2"], multiples: Multiples) -> Floa
 def values_of(
     one: FirstOrder, multiples: Multiples, numbers: Float[np.ndarray, "pairs 2"]
 ) -> Float[np.ndarray, "pairs n times"]:
-    """Ratings under each pair, for each number of times that an item may have been in the last minibatch.
-
-    Parameters
-    ----------
-    one : FirstOrder
-    multiples : Multiples
-    numbers : (pairs, 2)
-        A and B.
-
-    Returns
-    -------
-    (pairs, n, times)
-        Stars.
-    """
+    """Ratings under each pair, for each number of times that an item may have been in the last minibatch."""
     error = numbers[:, :1, None] * (one.g[:, None] / multiples.times)
     return error + numbers[:, 1:, None] * _predicted(one, multiples) + one.offset[:, None]
 
@@ -207,22 +129,7 @@ def sizes_of(
     numbers: Float[np.ndarray, "pairs 2"],
     missed: Float[np.ndarray, " pairs"],
 ) -> Float[np.ndarray, "pairs n times"]:
-    """Standard deviations of ratings under each pair, for each number of times.
-
-    Parameters
-    ----------
-    one : FirstOrder
-    multiples : Multiples
-    numbers : (pairs, 2)
-        A and B.
-    missed : (pairs,)
-        Of all rows alike.
-
-    Returns
-    -------
-    (pairs, n, times)
-        Stars.
-    """
+    """Standard deviations of ratings under each pair, for each number of times."""
     if not multiples.spread.any():
         return np.broadcast_to(missed[:, None, None], (missed.size, one.g.size, multiples.times.size))
     own, pull = (np.broadcast_to(part, one.g.shape) for part in (one.own, one.pull))
@@ -243,23 +150,6 @@ def shares_of(
     """How probable each number of times is, and how likely all rows are beside rows anywhere.
 
     A longer row leaves as much more room for where it may be.
-
-    Parameters
-    ----------
-    rest : (pairs, n, times)
-        How far ratings are from the grid, stars.
-    multiples : Multiples
-    size : (pairs, n, times)
-        Of ``sizes_of``.
-    step : float
-        From one level to the next, stars.
-    stray : float
-        Share of rows that may be anywhere.
-
-    Returns
-    -------
-    share : (pairs, n, times)
-    nats : (pairs,)
     """
     # sizes are no smaller than ``CLOSE``, so that nothing overflows
     share = np.exp(-((rest / size) ** 2) / 2) / size

@@ -35,63 +35,32 @@ NORMAL = 0.6745  # standard deviations, that half of normal numbers are away
 
 
 class Told(NamedTuple):
-    """What one client's pair of numbers says, where it is believed.
+    """What one client's pair of numbers says, where it is believed."""
 
-    Attributes
-    ----------
-    named : (n,)
-        Ratings on the grid.
-    error : (n,)
-        Ratings less predictions, stars.
-    tolerance : float
-        Relative, of A B and so of errors.
-    sure, next_ : (n,) bool
-        Where another level is out of the question; where none lies between the rating and its prediction.
-    missed : float
-        By how much ratings miss the grid in the mean, stars.
-    numbers : (2,)
-        A and B.
-    odd : bool
-        Whether rows are too far off, so that nothing is answered.
-    power, unseen : float
-        Probability that a row which may be anywhere between two levels would be, and that it would lie as
-        near to the grid as all of this client do.
-    others : (n, times), optional
-        Sizes of errors that rows have if they are longer by a multiple that nobody sees.
-    """
-
-    named: Float[np.ndarray, " n"]
-    error: Float[np.ndarray, " n"]
-    tolerance: float
+    named: Float[np.ndarray, " n"]  # ratings on the grid
+    error: Float[np.ndarray, " n"]  # ratings less predictions, stars
+    tolerance: float  # relative, of A B and so of errors
+    # where another level is out of the question; where none lies between the rating and its prediction
     sure: Bool[np.ndarray, " n"]
+    # where another level is out of the question; where none lies between the rating and its prediction
     next_: Bool[np.ndarray, " n"]
-    missed: float
-    numbers: Float[np.ndarray, " 2"]
-    odd: bool
+    missed: float  # by how much ratings miss the grid in the mean, stars
+    numbers: Float[np.ndarray, " 2"]  # A and B
+    odd: bool  # whether rows are too far off, so that nothing is answered
+    # probability that a row which may be anywhere between two levels would be, and that it would lie as near
+    # to the grid as all of this client do
     power: float
+    # probability that a row which may be anywhere between two levels would be, and that it would lie as near
+    # to the grid as all of this client do
     unseen: float
+    # sizes of errors that rows have if they are longer by a multiple that nobody sees
     others: Float[np.ndarray, "n times"] | None = None
 
 
 def answers_of(
     told: dict[int, Told], doubtful: int, levels: Float[np.ndarray, " levels"]
 ) -> dict[int, np.ndarray]:
-    """Answer the ratings of clients that nothing speaks against.
-
-    Parameters
-    ----------
-    told : dict of Told
-        By client.
-    doubtful : int
-        Clients besides, whose rows are near to the grid but not believed: a smaller minibatch may be why.
-    levels : (levels,)
-        Ratings that exist, ascending, stars.
-
-    Returns
-    -------
-    dict of (n,)
-        Ratings of those who are answered, NaN where they are open.
-    """
+    """Answer the ratings of clients that nothing speaks against."""
     every = list(told.values())
     bound = _least_bound(every)
     largest = max((np.abs(one.error).max() * (1 + one.tolerance) for one in every), default=0.0)
@@ -107,16 +76,6 @@ def lack_biases(told: dict[int, Told], ones: dict[int, FirstOrder]) -> bool:
     """Whether what most clients' ratings miss the grid by is one number of each: a bias that nobody reads.
 
     Where a number is taken off all ratings the mirror image of some client fits better then than its ratings.
-
-    Parameters
-    ----------
-    told : dict of Told
-    ones : dict of FirstOrder
-        Of the same clients, or more.
-
-    Returns
-    -------
-    bool
     """
     biased = [_lacks_a_bias(own, ones[user]) for user, own in told.items()]
     return bool(biased) and bool(np.mean(biased) >= 1 / 2)
@@ -142,23 +101,7 @@ def _farther(told: Sequence[Told]) -> Bool[np.ndarray, " clients"]:
 def told_by(
     pairs: Pairs, one: FirstOrder, constant: float, levels: Float[np.ndarray, " levels"]
 ) -> Told | None:
-    """Take what one client says, given the A B of the others.
-
-    Parameters
-    ----------
-    pairs : Pairs
-    one : FirstOrder
-        What the pairs are of.
-    constant : float
-        A B of most clients.
-    levels : (levels,)
-        Ratings that exist, ascending, stars.
-
-    Returns
-    -------
-    Told or None
-        None where it is not believed.
-    """
+    """Take what one client says, given the A B of the others."""
     step = step_of(levels)
     nats = nats_of(pairs, levels)
     near = np.where(nats > 2 * ALONE, VAGUE, pairs.tolerance)

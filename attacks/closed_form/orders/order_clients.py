@@ -27,19 +27,7 @@ VARIED = (
 
 
 def able_clients(rows: Rows, users: set[int]) -> dict[int, tuple[FirstOrder, FirstOrder | None]]:
-    """Take the clients of one round that can be read, those with most ratings first.
-
-    Parameters
-    ----------
-    rows : Rows
-    users : set of int
-        Their places, of whom it is asked.
-
-    Returns
-    -------
-    dict of (FirstOrder, FirstOrder or None)
-        To first order and, if there is more, to second.
-    """
+    """Take the clients of one round that can be read, those with most ratings first."""
     able = {user: sent for user in sorted(users) if (sent := _client(rows, user)) is not None}
     return dict(sorted(able.items(), key=lambda one: -one[1][0].g.size))
 
@@ -73,18 +61,7 @@ def _client(rows: Rows, user: int) -> tuple[FirstOrder, FirstOrder | None] | Non
 
 
 def agreed(alone: dict[int, tuple[np.ndarray, np.ndarray]]) -> float | None:
-    """Find the A B that most clients have within what they tell it; each may have several.
-
-    Parameters
-    ----------
-    alone : dict of ((pairs,), (pairs,))
-        Of clients that tell it without others, A B, and by how much it may differ, relative.
-
-    Returns
-    -------
-    float or None
-        None where fewer than ``FEWEST`` tell it, or these do not agree.
-    """
+    """Find the A B that most clients have within what they tell it; each may have several."""
     if len(alone) < FEWEST:
         return None
     every = np.concatenate([own for own, _ in alone.values()])
@@ -101,21 +78,7 @@ def agreed(alone: dict[int, tuple[np.ndarray, np.ndarray]]) -> float | None:
 def on_one_grid(
     answers: dict[int, np.ndarray], ones: dict[int, FirstOrder], levels: Float[np.ndarray, " levels"]
 ) -> bool:
-    """Whether there are ratings, of which no other multiple is on the grid.
-
-    Parameters
-    ----------
-    answers : dict of (n,)
-        Ratings of clients, NaN where they are open.
-    ones : dict of FirstOrder
-        What they are of.
-    levels : (levels,)
-        Ratings that exist, ascending, stars.
-
-    Returns
-    -------
-    bool
-    """
+    """Whether there are ratings, of which no other multiple is on the grid."""
     if not answers:
         return False
     value = np.concatenate(list(answers.values()))

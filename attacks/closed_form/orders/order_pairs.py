@@ -35,46 +35,32 @@ NOTHING = np.zeros(1)
 
 
 class FirstOrder(NamedTuple):
-    """What one client's rows say to first order.
+    """What one client's rows say to first order."""
 
-    Attributes
-    ----------
-    g, h, offset : (n,)
-        A row along the common direction, its item's factor along it, and what everybody adds, stars.
-    here : (rows,) bool
-        Where these rows are.
-    own, pull : (n,) or (1,)
-        By how much a prediction changes from the first pass to the last: B times what the item's own copy
-        moves along the common direction, and what all rows together move the client's factor by, over B.
-    longer : float
-        By how much the client's factor gets longer, times B squared, relative.
-    """
-
+    # A row along the common direction, its item's factor along it, and what everybody adds, stars
     g: Float[np.ndarray, " n"]
+    # A row along the common direction, its item's factor along it, and what everybody adds, stars
     h: Float[np.ndarray, " n"]
+    # A row along the common direction, its item's factor along it, and what everybody adds, stars
     offset: Float[np.ndarray, " n"]
-    here: Bool[np.ndarray, " rows"]
+    here: Bool[np.ndarray, " rows"]  # where these rows are
+    # by how much a prediction changes from the first pass to the last: B times what the item's own copy moves
+    # along the common direction, and what all rows together move the client's factor by, over B
     own: Float[np.ndarray, " some"] = NOTHING
+    # by how much a prediction changes from the first pass to the last: B times what the item's own copy moves
+    # along the common direction, and what all rows together move the client's factor by, over B
     pull: Float[np.ndarray, " some"] = NOTHING
-    longer: float = 0.0
+    longer: float = 0.0  # by how much the client's factor gets longer, times B squared, relative
 
 
 class Pairs(NamedTuple):
-    """Pairs of numbers that put ratings near the grid.
+    """Pairs of numbers that put ratings near the grid."""
 
-    Attributes
-    ----------
-    numbers : (pairs, 2)
-        A and B.
-    named : (pairs, n)
-        Ratings on the grid.
-    missed, spread : (pairs,)
-        By how much these are missed, stars, and how well A B is told (relative).
-    """
-
-    numbers: Float[np.ndarray, "pairs 2"]
-    named: Float[np.ndarray, "pairs n"]
+    numbers: Float[np.ndarray, "pairs 2"]  # A and B
+    named: Float[np.ndarray, "pairs n"]  # ratings on the grid
+    # by how much these are missed, stars, and how well A B is told (relative)
     missed: Float[np.ndarray, " pairs"]
+    # by how much these are missed, stars, and how well A B is told (relative)
     spread: Float[np.ndarray, " pairs"]
 
     @property
@@ -89,52 +75,17 @@ class Pairs(NamedTuple):
 
 
 def nearest_pairs(one: FirstOrder, levels: Float[np.ndarray, " levels"]) -> Pairs:
-    """Find the pairs of A and B that put most of a client's ratings near the grid, the nearest first.
-
-    Parameters
-    ----------
-    one : FirstOrder
-    levels : (levels,)
-        Ratings that exist, ascending, stars.
-
-    Returns
-    -------
-    Pairs
-        None of grids with more than ``MOST_STEPS`` steps, or of one level.
-    """
+    """Find the pairs of A and B that put most of a client's ratings near the grid, the nearest first."""
     return fitted_pairs(coarse_pairs(one, levels), one, levels)
 
 
 def coarse_pairs(one: FirstOrder, levels: Float[np.ndarray, " levels"]) -> Float[np.ndarray, "pairs 2"]:
-    """Find pairs of A and B by search alone, ``nearest_pairs`` not yet fitted, in no order.
-
-    Parameters
-    ----------
-    one : FirstOrder
-    levels : (levels,)
-        Ratings that exist, ascending, stars.
-
-    Returns
-    -------
-    (pairs, 2)
-    """
+    """Find pairs of A and B by search alone, ``nearest_pairs`` not yet fitted, in no order."""
     return _searched(one, levels, RATIO, 1.0, _missed)
 
 
 def crowded_pairs(one: FirstOrder, levels: Float[np.ndarray, " levels"]) -> Float[np.ndarray, "pairs 2"]:
-    """Find pairs of A and B that put many rows near the grid, wherever the others are, in no order.
-
-    Parameters
-    ----------
-    one : FirstOrder
-    levels : (levels,)
-        Ratings that exist, ascending, stars.
-
-    Returns
-    -------
-    (pairs, 2)
-        None of grids with more than ``MOST_STEPS`` steps, or of one level.
-    """
+    """Find pairs of A and B that put many rows near the grid, wherever the others are, in no order."""
     size = np.abs(one.g)
     # the largest rows may be longer by a multiple that nobody knows
     usual = max(np.quantile(size, QUARTER), size.max() / LONGEST)
@@ -210,20 +161,7 @@ def _over_lengths(
 def fitted_pairs(
     trials: Float[np.ndarray, "pairs 2"], one: FirstOrder, levels: Float[np.ndarray, " levels"]
 ) -> Pairs:
-    """Fit pairs by least squares to the levels that they name, each once.
-
-    Parameters
-    ----------
-    trials : (pairs, 2)
-    one : FirstOrder
-    levels : (levels,)
-        Ratings that exist, ascending, stars.
-
-    Returns
-    -------
-    Pairs
-        The nearest first.
-    """
+    """Fit pairs by least squares to the levels that they name, each once."""
     if not len(trials):
         return Pairs(np.zeros((0, 2)), np.zeros((0, one.g.size)), np.zeros(0), np.zeros(0))
     table = np.stack([one.g, one.h], axis=1)
@@ -243,19 +181,7 @@ def fitted_pairs(
 
 
 def nats_of(pairs: Pairs, levels: Float[np.ndarray, " levels"]) -> Float[np.ndarray, " pairs"]:
-    """How improbable it is by chance that ratings are so near to the grid.
-
-    Parameters
-    ----------
-    pairs : Pairs
-    levels : (levels,)
-        Ratings that exist, ascending, stars.
-
-    Returns
-    -------
-    (pairs,)
-        Nats.
-    """
+    """How improbable it is by chance that ratings are so near to the grid."""
     n = pairs.named.shape[1] - 2
     chance = step_of(levels) / np.sqrt(12)
     return n * np.log(chance / np.maximum(pairs.missed, 1e-9))

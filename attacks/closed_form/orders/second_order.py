@@ -37,23 +37,12 @@ MOST = 0.5  # of its length, by which u may move along d
 
 
 class _Across(NamedTuple):
-    """Rows across d, in the directions in which S is diagonal there.
-
-    Attributes
-    ----------
-    entries : (n, K - 1)
-    added : (2, n, K - 1)
-        What c and s multiply.
-    variance : (K - 1,)
-        S.
-    along : (K - 1,)
-        Covariance of these directions with d.
-    """
+    """Rows across d, in the directions in which S is diagonal there."""
 
     entries: Float[np.ndarray, "n L"]
-    added: Float[np.ndarray, "2 n L"]
-    variance: Float[np.ndarray, " L"]
-    along: Float[np.ndarray, " L"]
+    added: Float[np.ndarray, "2 n L"]  # what c and s multiply
+    variance: Float[np.ndarray, " L"]  # S
+    along: Float[np.ndarray, " L"]  # covariance of these directions with d
 
 
 def second_order(
@@ -61,23 +50,7 @@ def second_order(
     halfway: Float[np.ndarray, "n K"],
     direction: Float[np.ndarray, " K"],
 ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]] | None:
-    """Correct rows and products along the common direction for where in each pass the rows were made.
-
-    Parameters
-    ----------
-    sent : (n, K)
-        Rows of one client.
-    halfway : (n, K)
-        Factors of their items, half-way between broadcast and upload.
-    direction : (K,)
-        Of the rows, of length 1.
-
-    Returns
-    -------
-    g, h : (n,)
-        In place of ``sent @ direction`` and ``halfway @ direction``; None where rows are parallel, or where
-        they would have moved u by more than half its length.
-    """
+    """Correct rows and products along the common direction for where in each pass the rows were made."""
     g = sent @ direction
     drift = g @ halfway
     added = np.stack([np.outer(halfway @ drift, drift), g[:, None] ** 2 * halfway])

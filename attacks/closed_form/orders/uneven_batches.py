@@ -60,20 +60,7 @@ LEAST_SPREAD = 0.02  # relative, that errors may be off at least
 def votes_of(
     one: FirstOrder, mixed: Mixed, batches: Batches, levels: np.ndarray
 ) -> tuple[Float[np.ndarray, " pairs"], Float[np.ndarray, " pairs"]]:
-    """A B of the pairs that a client tells without others, and by how much each may differ.
-
-    Parameters
-    ----------
-    one : FirstOrder
-    mixed : Mixed
-    batches : Batches
-    levels : (levels,)
-
-    Returns
-    -------
-    constant, tolerance : (pairs,)
-        Tolerances are relative.
-    """
+    """A B of the pairs that a client tells without others, and by how much each may differ."""
     good = np.flatnonzero(mixed.nats > max(ALONE, AS_GOOD * mixed.nats[0])).tolist()
     multiples = multiples_of(one.g.size, batches)
     errors = [_posterior(one, multiples, mixed, number, levels)[1] for number in good]
@@ -84,24 +71,7 @@ def votes_of(
 def told_by_mixture(
     one: FirstOrder, mixed: Mixed, batches: Batches, constant: float | None, levels: np.ndarray
 ) -> tuple[Told | None, Float[np.ndarray, "n levels"]]:
-    """Take what one client says, given the A B of the others.
-
-    Parameters
-    ----------
-    one : FirstOrder
-    mixed : Mixed
-    batches : Batches
-    constant : float, optional
-        A B of most clients, where they tell it.
-    levels : (levels,)
-
-    Returns
-    -------
-    Told or None
-        None where it is not believed; ``sure`` is where nothing speaks against a row, whatever its level.
-    nats : (n, levels)
-        How likely each level is of each row.
-    """
+    """Take what one client says, given the A B of the others."""
     step, multiples = step_of(levels), multiples_of(one.g.size, batches)
     posteriors = [_posterior(one, multiples, mixed, number, levels) for number in range(len(mixed.nats))]
     spreads = [_spreads(one, error, mixed, number) for number, (_, error) in enumerate(posteriors)]
@@ -144,17 +114,6 @@ def level_of(
 ) -> Float[np.ndarray, " n"]:
     """Take the likeliest level where all others together are ``SURE`` times less likely.
 
-    Parameters
-    ----------
-    nats : (n, levels)
-    levels : (levels,)
-        Two or more.
-
-    Returns
-    -------
-    (n,)
-        NaN where it is open.
-
     Examples
     --------
     >>> level_of(np.array([[0.0, 20.0, 1.0], [0.0, 2.0, 1.0]]), np.array([1.0, 2.0, 3.0])).tolist()
@@ -194,19 +153,7 @@ def _posterior(
 
 
 def likeliest_batches(clients: Iterable[FirstOrder], levels: np.ndarray) -> Batches | None:
-    """Find how many ratings a minibatch has, and how often clients go through them.
-
-    Parameters
-    ----------
-    clients : iterable of FirstOrder
-        Most of which have more ratings than a minibatch.
-    levels : (levels,)
-
-    Returns
-    -------
-    Batches or None
-        None where nothing is likelier than equal minibatches.
-    """
+    """Find how many ratings a minibatch has, and how often clients go through them."""
     every = list(clients)
     if len(every) < FEWEST:
         return None

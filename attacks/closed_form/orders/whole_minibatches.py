@@ -42,19 +42,7 @@ LEVELS = 20  # of a grid, at most
 
 
 def whole_minibatch_views(view: View, pull: float) -> Iterator[View]:
-    """Give the rows of each client's last minibatch the scale of the others.
-
-    Parameters
-    ----------
-    view : View
-    pull : float
-        Multiple of its factor in every row.
-
-    Yields
-    ------
-    View
-        None where clients do not tell that they average over minibatches.
-    """
+    """Give the rows of each client's last minibatch the scale of the others."""
     levels = np.array(view.manifest.rating_levels)
     if not is_plain(view) or not 2 <= levels.size <= LEVELS:
         return

@@ -46,21 +46,11 @@ FAR, BEST = 2.0, 20  # times chance, by which any number may be off; tries that 
 
 
 class Weighed(NamedTuple):
-    """Ratings that weigh errors.
+    """Ratings that weigh errors."""
 
-    Attributes
-    ----------
-    value : (users, rows)
-        In stars; NaN where not told.
-    misfit : (users,)
-        Of 1; NaN of who is not read.
-    allowed : (users,)
-        That chance would leave with so many rows.
-    """
-
-    value: Float[np.ndarray, "users rows"]
-    misfit: Float[np.ndarray, " users"]
-    allowed: Float[np.ndarray, " users"]
+    value: Float[np.ndarray, "users rows"]  # in stars; NaN where not told
+    misfit: Float[np.ndarray, " users"]  # of 1; NaN of who is not read
+    allowed: Float[np.ndarray, " users"]  # that chance would leave with so many rows
 
 
 class _Fit(NamedTuple):
@@ -74,20 +64,7 @@ class _Fit(NamedTuple):
 
 
 def weighed_by_ratings(numbers: Numbers, levels: Float[np.ndarray, " levels"]) -> Weighed:
-    """Read the ratings of clients that weigh errors with them, those of unrated items left out.
-
-    Parameters
-    ----------
-    numbers : Numbers
-        Of one step.
-    levels : (n_levels,)
-        Ratings that exist, ascending, in stars.
-
-    Returns
-    -------
-    Weighed
-        Nobody's where no two clients tell the same alpha.
-    """
+    """Read the ratings of clients that weigh errors with them, those of unrated items left out."""
     n_users = len(numbers.scalar)
     out = Weighed(np.full(numbers.there.shape, np.nan), np.full(n_users, np.nan), np.zeros(n_users))
     rows = [np.flatnonzero(there) for there in numbers.there]

@@ -27,38 +27,17 @@ AT_ONCE = 1 << 22  # numbers of a table of trials
 
 
 class MostOnGrid(NamedTuple):
-    """One client's rows, under the numbers that put most of them on the grid.
+    """One client's rows, under the numbers that put most of them on the grid."""
 
-    Attributes
-    ----------
-    at : (n,) int
-        Places of the rows.
-    scalar, along : (n,)
-        A g and B h, stars.
-    off : (n,) bool
-        Which are off the grid.
-    near : float
-        Distance from the grid within which a row is on it, stars.
-    """
-
-    at: Int[np.ndarray, " n"]
-    scalar: Float[np.ndarray, " n"]
-    along: Float[np.ndarray, " n"]
-    off: Bool[np.ndarray, " n"]
-    near: float
+    at: Int[np.ndarray, " n"]  # places of the rows
+    scalar: Float[np.ndarray, " n"]  # A g and B h, stars
+    along: Float[np.ndarray, " n"]  # A g and B h, stars
+    off: Bool[np.ndarray, " n"]  # which are off the grid
+    near: float  # distance from the grid within which a row is on it, stars
 
 
 def in_one_direction(rows: Rows) -> Bool[np.ndarray, " users"]:
-    """Whose rows are parallel to the last digit.
-
-    Parameters
-    ----------
-    rows : Rows
-
-    Returns
-    -------
-    (users,)
-    """
+    """Whose rows are parallel to the last digit."""
     with np.errstate(all="ignore"):
         return one_step(rows).across <= PARALLEL * rows.precision
 
@@ -66,26 +45,7 @@ def in_one_direction(rows: Rows) -> Bool[np.ndarray, " users"]:
 def most_on_grid(
     rows: Rows, user: int, levels: Float[np.ndarray, " levels"], *, named: int, least: int
 ) -> MostOnGrid | None:
-    """Find the numbers that put most of one client's rows on the grid.
-
-    Parameters
-    ----------
-    rows : Rows
-        Without known biases.
-    user : int
-        Place of a client whose rows have one direction.
-    levels : (levels,)
-        Ratings that exist, ascending, stars.
-    named : int
-        Rows whose levels are named, two at a time: far apart in their list.
-    least : int
-        Rows that have to be on the grid.
-
-    Returns
-    -------
-    MostOnGrid or None
-        None where fewer rows are on the grid than ``least``, or as many are by accident.
-    """
+    """Find the numbers that put most of one client's rows on the grid."""
     at = np.flatnonzero(rows.item[user])
     near = rows.precision**HALF * step_of(levels)
     best, most = np.zeros(2), 0

@@ -34,20 +34,6 @@ def off_grid(
 ) -> Bool[np.ndarray, " users"]:
     """Find the clients whose rows no two numbers put on the grid, as near as they are to what a step makes.
 
-    Parameters
-    ----------
-    rows : Rows
-    levels : (n_levels,)
-        Ratings that exist, ascending, in stars.
-    digit : float, optional
-        Relative size of the last digit that rows were rounded to, ``rows.precision`` by default: rows that
-        are further from parallel than that are of several steps, or of minibatches with scales of their own.
-
-    Returns
-    -------
-    (n_users,)
-        False where rows are neither parallel nor a chain, or some are zeros or equally long (clipped).
-
     Examples
     --------
     >>> rng = np.random.default_rng(0)

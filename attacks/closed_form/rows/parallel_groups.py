@@ -41,21 +41,7 @@ EXACT = 0.01  # misfit of rows that are exact: many groups are tried
 def by_group(
     rows: Rows, manifest: Manifest, max_misfit: float, reading: Callable[[Rows, Manifest, float], Reading]
 ) -> Reading:
-    """Read every group of parallel rows alone.
-
-    Parameters
-    ----------
-    rows : Rows
-    manifest : Manifest
-    max_misfit : float
-    reading : callable
-        Of rows that have one direction.
-
-    Returns
-    -------
-    Reading
-        Of whoever has a group that is read; the other rows are NaN, and no numbers are told.
-    """
+    """Read every group of parallel rows alone."""
     label = grouped(rows.rows, rows.factors, rows.item, rows.precision).label
     users, n = label.shape
     size = np.zeros((users, n), int)

@@ -40,21 +40,7 @@ MOST_TRIALS = 200  # combinations of two levels
 
 
 def reading_of_rated_twice(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
-    """Read clients of one step whose rows are of one rating each, but for a few that are of two.
-
-    Parameters
-    ----------
-    rows : Rows
-    manifest : Manifest
-        Names the rating grid.
-    max_misfit : float
-        Largest misfit at which a client is answered.
-
-    Returns
-    -------
-    Reading
-        Its misfit is infinite where several lists of ratings explain all rows: no other reading holds then.
-    """
+    """Read clients of one step whose rows are of one rating each, but for a few that are of two."""
     levels = np.array(manifest.rating_levels)
     numbers = one_step(rows)
     digits = precision_of(rows.rows, rows.factors, rows.precision)
@@ -86,20 +72,6 @@ def ratings_beside_sums(
     digit: float = float(np.finfo(float).eps),
 ) -> list[Float[np.ndarray, " n"]]:
     """Find the lists of ratings, and of sums of two, that rows may have.
-
-    Parameters
-    ----------
-    g, h, offset : (n,)
-        Of r = A g + B h + offset.
-    levels : (levels,)
-        Ratings that exist, ascending, stars.
-    digit : float
-        The last of errors and predictions, relative to the largest of them.
-
-    Returns
-    -------
-    list of (n,)
-        NaN for sums; none where no numbers explain all rows.
 
     Examples
     --------

@@ -47,20 +47,7 @@ SPREAD = 0.3  # of the rows' size, across their common direction: above it they 
 
 
 def best_reading(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
-    """Read each client as what its rows fit best: one step or several, of one rating or of all.
-
-    Parameters
-    ----------
-    rows : Rows
-    manifest : Manifest
-        Names the rating grid.
-    max_misfit : float
-        Largest misfit at which a client is answered.
-
-    Returns
-    -------
-    Reading
-    """
+    """Read each client as what its rows fit best: one step or several, of one rating or of all."""
     if not rows.rows.shape[1]:  # nobody sent anything
         return nothing(rows.item.shape)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
@@ -152,20 +139,7 @@ def _without_row_scales(rows: Rows, manifest: Manifest, max_misfit: float) -> Re
 
 
 def with_unrated(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
-    """Read one step, with rows of unrated items among the others, which are answered with 0.
-
-    Parameters
-    ----------
-    rows : Rows
-    manifest : Manifest
-        Names the rating grid.
-    max_misfit : float
-        Largest misfit at which a client is answered.
-
-    Returns
-    -------
-    Reading
-    """
+    """Read one step, with rows of unrated items among the others, which are answered with 0."""
     exact = _off_the_line(rows, manifest, max_misfit, rows.precision**HALF)
     rough = partial(_off_the_line, tolerance=ROUGH)
     return on_the_rest(exact, rough, ~exact.answered, rows, manifest, max_misfit)
@@ -253,20 +227,7 @@ def _by_group(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
 
 
 def in_span(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
-    """Read any number of steps over all ratings at once, whatever else is unknown of them.
-
-    Parameters
-    ----------
-    rows : Rows
-    manifest : Manifest
-        Names the rating grid.
-    max_misfit : float
-        Largest misfit at which a client is answered.
-
-    Returns
-    -------
-    Reading
-    """
+    """Read any number of steps over all ratings at once, whatever else is unknown of them."""
     levels = np.array(manifest.rating_levels)
     rows = moved(rows)
     found = ratings_in_span(rows.rows, rows.factors, rows.offset, rows.item, levels, rows.precision)
@@ -278,16 +239,6 @@ def several_steps(rows: Rows, *, after: bool = False) -> Numbers:
 
     Rows about the factor after a step are a chain from the last to the first: what follows in it is the
     factor that was there before, u + c g v / |u| (``attacks.closed_form.uploads.moving_factor``).
-
-    Parameters
-    ----------
-    rows : Rows
-    after : bool
-        Whether rows are about the factor after the step.
-
-    Returns
-    -------
-    Numbers
     """
     chain = chain_of(rows)
     there = rows.item & (chain.step >= 0)
@@ -307,16 +258,7 @@ def several_steps(rows: Rows, *, after: bool = False) -> Numbers:
 
 
 def one_step(rows: Rows) -> Numbers:
-    """Read rows as multiples of one direction, up to rounding.
-
-    Parameters
-    ----------
-    rows : Rows
-
-    Returns
-    -------
-    Numbers
-    """
+    """Read rows as multiples of one direction, up to rounding."""
     direction, energy = leading_direction(rows.rows)
     scalar, along = (np.matmul(part, direction[:, :, None])[..., 0] for part in (rows.rows, rows.factors))
     off = rows.rows - scalar[..., None] * direction[:, None]

@@ -32,25 +32,13 @@ CLIPPED = 1e-5  # relative, within which rows are as long as the longest
 
 
 class RowScales(NamedTuple):
-    """What rows say up to A and B, each freed of its own scale.
+    """What rows say up to A and B, each freed of its own scale."""
 
-    Attributes
-    ----------
-    scalar, along : (users, rows)
-        a / b, and d . v.
-    told : (users,) bool
-        Whose rows lie in planes with one direction.
-    pull : (users,)
-        b of most rows.
-    inexact : (users,)
-        Share of themselves that a / b owe to rounding, in the mean.
-    """
-
-    scalar: Float[np.ndarray, "users rows"]
-    along: Float[np.ndarray, "users rows"]
-    told: Bool[np.ndarray, " users"]
-    pull: Float[np.ndarray, " users"]
-    inexact: Float[np.ndarray, " users"]
+    scalar: Float[np.ndarray, "users rows"]  # a / b, and d . v
+    along: Float[np.ndarray, "users rows"]  # a / b, and d . v
+    told: Bool[np.ndarray, " users"]  # whose rows lie in planes with one direction
+    pull: Float[np.ndarray, " users"]  # b of most rows
+    inexact: Float[np.ndarray, " users"]  # share of themselves that a / b owe to rounding, in the mean
 
 
 def without_row_scales(
@@ -60,18 +48,6 @@ def without_row_scales(
     precision: float,
 ) -> RowScales:
     """Free rows of scales of their own by the multiple of its factor that each of them holds.
-
-    Parameters
-    ----------
-    rows, factors : (users, rows, K)
-        0 on padding.
-    valid : (users, rows) bool
-    precision : float
-        Relative size of the rows' last digit.
-
-    Returns
-    -------
-    RowScales
 
     Examples
     --------

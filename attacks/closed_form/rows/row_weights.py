@@ -50,39 +50,16 @@ POWERS = np.array([[-1, 0, 1], [-1, 1, 0], [1, -1, 0], [0, -1, 1], [0, 1, -1], [
 
 
 class Weighted(NamedTuple):
-    """What three rounds say of rows with weights of their own.
+    """What three rounds say of rows with weights of their own."""
 
-    Attributes
-    ----------
-    value : (users, rows)
-        Ratings up to one factor of the client.
-    amplified : (users, rows)
-        What the rows' relative error is multiplied with in each of them, in the same units.
-    told : (users,) bool
-    """
-
-    value: Float[np.ndarray, "users rows"]
+    value: Float[np.ndarray, "users rows"]  # ratings up to one factor of the client
+    # what the rows' relative error is multiplied with in each of them, in the same units
     amplified: Float[np.ndarray, "users rows"]
     told: Bool[np.ndarray, " users"]
 
 
 def read_weighted(rounds: Sequence[Rows], manifest: Manifest, max_misfit: float) -> Reading:
-    """Read clients whose rows have weights that are the same in three rounds.
-
-    Parameters
-    ----------
-    rounds : three Rows
-        Of the same clients and items, in the same order.
-    manifest : Manifest
-        Names the rating grid.
-    max_misfit : float
-        Largest misfit at which a client is answered.
-
-    Returns
-    -------
-    Reading
-        Of the last round.
-    """
+    """Read clients whose rows have weights that are the same in three rounds."""
     levels, last = np.array(manifest.rating_levels), rounds[-1]
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         found = without_weights(rounds)
@@ -104,15 +81,6 @@ def read_weighted(rounds: Sequence[Rows], manifest: Manifest, max_misfit: float)
 
 def without_weights(rounds: Sequence[Rows]) -> Weighted:
     """Solve for ratings up to a factor, whatever weights multiply the rows.
-
-    Parameters
-    ----------
-    rounds : three Rows
-        Of the same clients and items, in the same order.
-
-    Returns
-    -------
-    Weighted
 
     Examples
     --------

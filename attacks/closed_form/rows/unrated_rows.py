@@ -53,19 +53,6 @@ def reading_with_unrated(rows: Rows, manifest: Manifest, max_misfit: float) -> R
     Who is not read so, for neither is told or one is wrong, is read as one step of any scale and weight
     (``attacks.closed_form.rows.weighted_zeros``), and who sends rows of fewer than half of the items as if
     all of them were rated: the declared weighting may be another.
-
-    Parameters
-    ----------
-    rows : Rows
-    manifest : Manifest
-        Names the rating grid and alpha.
-    max_misfit : float
-        Largest misfit at which a client is answered.
-
-    Returns
-    -------
-    Reading
-        Ratings in stars, 0 for unrated.
     """
     best = _under_declared(rows, manifest, max_misfit)
     rated = manifest.model_copy(update={"weighting": "observed-only"})
@@ -86,39 +73,18 @@ def _under_declared(rows: Rows, manifest: Manifest, max_misfit: float) -> Readin
 
 
 def obstacle_with_unrated(view: View) -> str:
-    """Why rows of unrated items tell nothing, or nothing.
-
-    Parameters
-    ----------
-    view : View
-        Of include-unrated.
-
-    Returns
-    -------
-    str
-        Empty where they tell something.
-    """
+    """Why rows of unrated items tell nothing, or nothing."""
     if any(known.bias is not None and known.bias.any() for known in view.broadcasts.values()):
         return "predictions have biases of the items, which this attack does not model in include-unrated"
     return ""
 
 
 class UnratedReading(NamedTuple):
-    """What is read of clients most of whose rows are about unrated items.
+    """What is read of clients most of whose rows are about unrated items."""
 
-    Attributes
-    ----------
-    value : (users, rows)
-        Stars, 0 for unrated, NaN where not told.
-    misfit : (users,)
-        NaN without an answer.
-    allowed : (users,)
-        The largest misfit at which a client is answered.
-    """
-
-    value: Float[np.ndarray, "users rows"]
-    misfit: Float[np.ndarray, " users"]
-    allowed: Float[np.ndarray, " users"]
+    value: Float[np.ndarray, "users rows"]  # stars, 0 for unrated, NaN where not told
+    misfit: Float[np.ndarray, " users"]  # naN without an answer
+    allowed: Float[np.ndarray, " users"]  # the largest misfit at which a client is answered
 
 
 def read_unrated(
@@ -131,24 +97,6 @@ def read_unrated(
     precision: float = 2.0**-52,
 ) -> UnratedReading:
     """Read one round of clients most of whose rows are about unrated items.
-
-    Parameters
-    ----------
-    rows, factors : (users, rows, K)
-        Without scale and regularisation; what each was computed at.
-    item : (users, rows) bool
-    levels : (n_levels,)
-        The rating grid, stars.
-    alpha : float
-        Weight of unrated items, > 0.
-    max_misfit : float
-        Largest misfit at which a client is answered.
-    precision : float
-        Relative size of the rows' last digit.
-
-    Returns
-    -------
-    UnratedReading
 
     Examples
     --------
@@ -212,7 +160,8 @@ def _answers(
 class _Lengths(NamedTuple):
     """Directions, upright; what each row says of the length of its factor if it is unrated, NaN where it
     cannot be; the rows that can be, and the nearest of those to every row; the length that most of these
-    say."""
+    say.
+    """
 
     direction: Float[np.ndarray, "rows K"]
     own: Float[np.ndarray, " rows"]

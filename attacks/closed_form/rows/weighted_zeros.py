@@ -36,36 +36,15 @@ ALIKE = 1e-3  # relative difference of predictions that are one
 
 
 class Line(NamedTuple):
-    """The rows that are the same multiple of what their items predict.
+    """The rows that are the same multiple of what their items predict."""
 
-    Attributes
-    ----------
-    here : (users, rows) bool
-        Nobody's where too few rows agree.
-    off : (users, rows) bool
-        Rows that are surely not on it.
-    kappa : (users,)
-        The multiple.
-    """
-
-    here: Bool[np.ndarray, "users rows"]
-    off: Bool[np.ndarray, "users rows"]
-    kappa: Float[np.ndarray, " users"]
+    here: Bool[np.ndarray, "users rows"]  # nobody's where too few rows agree
+    off: Bool[np.ndarray, "users rows"]  # rows that are surely not on it
+    kappa: Float[np.ndarray, " users"]  # the multiple
 
 
 def on_one_line(numbers: Numbers, tolerance: float) -> Line:
     """Find the rows that are the same multiple of what their items predict.
-
-    Parameters
-    ----------
-    numbers : Numbers
-        Of one step.
-    tolerance : float
-        How far rows on the line may be off it, relative to the largest of them.
-
-    Returns
-    -------
-    Line
 
     Examples
     --------

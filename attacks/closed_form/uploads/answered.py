@@ -14,46 +14,23 @@ from victims.transcript.view import ITEM, View
 
 
 class Answered(NamedTuple):
-    """What is said of the clients whose best round it is.
-
-    Attributes
-    ----------
-    block : Estimates
-    reasons : dict of client to str
-        Why clients are abstained on.
-    diagnostics : (n_clients, 5)
-        ``misfit``, ``steps``, ``declared``, ``pull`` and ``upright`` of ``undeclared``.
-    factors : tuple
-        Clients, rounds and factors, as for ``attacks.base.joined``.
-    plain : (n_clients,)
-        Whose answers ask for nothing but ratings as they are.
-    doubted : (n_clients,)
-        Whose ratings may as well be higher by the lowest level, as far as their own rows tell.
-    spanned : (n_clients,) bool, or bool
-        Whose ratings are the integers in a span, as of ``attacks.closed_form.uploads.readings.Reading``.
-    """
+    """What is said of the clients whose best round it is."""
 
     block: Estimates
-    reasons: dict[int, str]
+    reasons: dict[int, str]  # why clients are abstained on
+    # ``misfit``, ``steps``, ``declared``, ``pull`` and ``upright`` of ``undeclared``
     diagnostics: Float[np.ndarray, "some 5"]
+    # clients, rounds and factors, as for ``attacks.base.joined``
     factors: tuple[np.ndarray, np.ndarray, np.ndarray]
-    plain: Bool[np.ndarray, " some"]
+    plain: Bool[np.ndarray, " some"]  # whose answers ask for nothing but ratings as they are
+    # whose ratings may as well be higher by the lowest level, as far as their own rows tell
     doubted: Bool[np.ndarray, " some"]
+    # whose ratings are the integers in a span, as of ``attacks.closed_form.uploads.readings.Reading``
     spanned: Bool[np.ndarray, " some"] | bool = False
 
 
 def block_of(block: Estimates, keep: Bool[np.ndarray, " users"]) -> Estimates:
-    """Take some clients of a block.
-
-    Parameters
-    ----------
-    block : Estimates
-    keep : (n_users,) bool
-
-    Returns
-    -------
-    Estimates
-    """
+    """Take some clients of a block."""
     rest: dict[str, Any] = {
         name: part if len(part) == 1 != keep.size else part[keep]
         for name, part in (("kind", block.kind), ("index", block.index))
@@ -67,20 +44,7 @@ def block_of(block: Estimates, keep: Bool[np.ndarray, " users"]) -> Estimates:
 def answered_alone(
     values: Mapping[int, tuple[np.ndarray, np.ndarray]], view: View, misfit: Float[np.ndarray, " users"]
 ) -> Answered:
-    """Say ratings of clients of whom nothing else is told: no factor, no number of steps.
-
-    Parameters
-    ----------
-    values : dict of client to (items, stars)
-        One client or more; NaN where a rating is open.
-    view : View
-    misfit : (n_users,)
-        Of the clients in ascending order.
-
-    Returns
-    -------
-    Answered
-    """
+    """Say ratings of clients of whom nothing else is told: no factor, no number of steps."""
     users = np.array(sorted(values))
     told = [values[user] for user in users.tolist()]
     shape = (users.size, max(items.size for items, _ in told))
@@ -101,17 +65,7 @@ def answered_alone(
 
 
 def exchanged(found: Sequence[Answered], new: Answered) -> list[Answered]:
-    """Put what is said of some clients in the place of what was said of them.
-
-    Parameters
-    ----------
-    found : sequence of Answered
-    new : Answered
-
-    Returns
-    -------
-    list of Answered
-    """
+    """Put what is said of some clients in the place of what was said of them."""
     kept = [_without(one, new.block.users) for one in found]
     return [*(one for one in kept if one.block.users.size), new]
 

@@ -32,20 +32,7 @@ PAIRS = 300  # of rows, about, whose line is tried: a third of the rows on one a
 
 
 def groups_of_rows(numbers: Numbers, precision: float) -> list[Bool[np.ndarray, "users rows"]]:
-    """Find the rows of each client that may be averages: group by group, the largest first.
-
-    Parameters
-    ----------
-    numbers : Numbers
-        Of one step.
-    precision : float
-        Relative size of the rows' last digit.
-
-    Returns
-    -------
-    list of (users, rows) bool
-        Nobody's where there is no such group.
-    """
+    """Find the rows of each client that may be averages: group by group, the largest first."""
     out = [np.zeros(numbers.there.shape, bool) for _ in range(GROUPS)]
     for user in np.flatnonzero(numbers.whole & (numbers.there.sum(axis=1) > 2 * LEAST_ROWS)):
         here = np.flatnonzero(numbers.there[user])
@@ -59,19 +46,7 @@ def groups_of_rows(numbers: Numbers, precision: float) -> list[Bool[np.ndarray, 
 
 
 def says_the_mean(found: Reading, left_out: Bool[np.ndarray, "users rows"], numbers: Numbers) -> Reading:
-    """Keep whose rows that were left out say the mean of the ratings; those items are answered with 0.
-
-    Parameters
-    ----------
-    found : Reading
-        Of the other rows.
-    left_out : (users, rows) bool
-    numbers : Numbers
-
-    Returns
-    -------
-    Reading
-    """
+    """Keep whose rows that were left out say the mean of the ratings; those items are answered with 0."""
     rated = np.isfinite(found.value) & numbers.there & ~left_out
     mean = np.where(rated, found.value, 0).sum(axis=1) / np.maximum(rated.sum(axis=1), 1)
     said = found.of_error[:, None] * numbers.scalar + found.of_factor[:, None] * numbers.along
@@ -86,15 +61,6 @@ def without_means(best: Reading, item: Bool[np.ndarray, "users rows"]) -> Readin
     """Leave out ratings that are the mean of the client's others, which may stand for no ratings.
 
     Ratings that are the mean do not change it, so that it is that of the others, whichever of them are.
-
-    Parameters
-    ----------
-    best : Reading
-    item : (users, rows) bool
-
-    Returns
-    -------
-    Reading
     """
     value = best.value.copy()
     for user in np.flatnonzero(best.answered):

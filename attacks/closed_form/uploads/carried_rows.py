@@ -23,20 +23,7 @@ LEFT = 1e-3  # of the rows' size across their direction, beyond which something 
 
 
 def without_carried(now: Rows, before: Rows) -> tuple[Rows, Bool[np.ndarray, " users"]]:
-    """Take the share of the rows of the round before off those of this one.
-
-    Parameters
-    ----------
-    now, before : Rows
-        Of the same clients and items, in the same order.
-
-    Returns
-    -------
-    rows : Rows
-        Of this round; what multiplies them is not known.
-    told : (users,) bool
-        Whose rows are explained so, and not without.
-    """
+    """Take the share of the rows of the round before off those of this one."""
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         clean, share = without_pull(now.rows, before.rows, now.item)
         told = (share != 0) & (_across(clean) < LEFT) & (_across(now.rows) > LEFT)

@@ -20,19 +20,7 @@ FEWEST = 4  # items of a client, and rows that differences need
 
 
 def with_common_items(view: View) -> View:
-    """Leave out what clients whose lists change did not send in each of the first four rounds in a row.
-
-    Parameters
-    ----------
-    view : View
-        With uploads in the clear.
-
-    Returns
-    -------
-    View
-        The same object where no list changes, no four rounds follow each other, or too little is in common;
-        clients with fewer than four items in common keep their rows.
-    """
+    """Leave out what clients whose lists change did not send in each of the first four rounds in a row."""
     rounds, messages = compared_rounds(view), view.messages
     if rounds.size < ROUNDS or not messages.n_rows or not _lists_change(view, rounds):
         return view
@@ -64,15 +52,6 @@ def _lists_change(view: View, rounds: np.ndarray) -> bool:
 
 
 def compared_rounds(view: View) -> np.ndarray:
-    """Find the first rounds of the longest run of consecutive ones, four at most.
-
-    Parameters
-    ----------
-    view : View
-
-    Returns
-    -------
-    (n_rounds,) int
-    """
+    """Find the first rounds of the longest run of consecutive ones, four at most."""
     runs = np.split(view.rounds, np.flatnonzero(np.diff(view.rounds) != 1) + 1)
     return max(runs, key=len)[:ROUNDS]

@@ -58,15 +58,6 @@ class Told(NamedTuple):
 def shown_scale(told: Told) -> Scale | None:
     """The scale that most clients share, of means over minibatches, too.
 
-    Parameters
-    ----------
-    told : Told
-
-    Returns
-    -------
-    Scale or None
-        Of equally likely ones a sum first, then means over all ratings of a client.
-
     Examples
     --------
     >>> n_rated, steps = np.array([2.0, 4.0, 8.0, 9.0]), np.array([1.0, 1.0, 2.0, 3.0])
@@ -128,15 +119,6 @@ def contradicted(declared: Scale, told: Told) -> bool:
     Several, or one with ratings enough that it is no accident: of who fits the declared scale, and any other
     as well, that says nothing then.
 
-    Parameters
-    ----------
-    declared : Scale
-    told : Told
-
-    Returns
-    -------
-    bool
-
     Examples
     --------
     >>> two = Told(np.array([0.2, 0.25]), np.array([5.0, 4.0]), np.ones(2))
@@ -156,16 +138,6 @@ def common_scale(
 ) -> Scale | None:
     """The scale that most clients share.
 
-    Parameters
-    ----------
-    scale, n_rated : (n_clients,)
-        sigma of each client that was read, and its number of ratings.
-
-    Returns
-    -------
-    Scale or None
-        A sum before a mean, which clients with equally many ratings do not tell apart.
-
     Examples
     --------
     >>> common_scale(np.array([-0.5, -1.0, -0.25]), np.array([4.0, 2.0, 8.0]))
@@ -179,19 +151,6 @@ def common_scale(
 
 
 def common(numbers: Float[np.ndarray, " clients"]) -> tuple[float, float]:
-    """The middle of some numbers, and the share of them that are equal to it.
-
-    Parameters
-    ----------
-    numbers : (n_clients,)
-        One or more.
-
-    Returns
-    -------
-    float
-        The median.
-    float
-        Share of the numbers that lie within ``ALIKE`` of it, 0 to 1.
-    """
+    """The middle of some numbers, and the share of them that are equal to it."""
     middle = float(np.median(numbers))
     return middle, float(np.mean(np.abs(numbers - middle) <= ALIKE * abs(middle)))

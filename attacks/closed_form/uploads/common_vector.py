@@ -36,38 +36,21 @@ TYPES = (np.float64, np.float32, np.float16)  # with the digits that are left
 
 
 class _Centred(NamedTuple):
-    """Rows and factors of some clients in one round less their means.
-
-    Attributes
-    ----------
-    rows, factors : (users, rows, K)
-    valid : (users, rows) bool
-    able, shown : (users,) bool
-        Who has enough rows, and whose lie in one direction then, and did not before.
-    error : (users,)
-        Of centred rows, relative: what their last digits owe to those of the rows as sent.
-    """
+    """Rows and factors of some clients in one round less their means."""
 
     rows: Float[np.ndarray, "users rows K"]
     factors: Float[np.ndarray, "users rows K"]
     valid: Bool[np.ndarray, "users rows"]
+    # who has enough rows, and whose lie in one direction then, and did not before
     able: Bool[np.ndarray, " users"]
+    # who has enough rows, and whose lie in one direction then, and did not before
     shown: Bool[np.ndarray, " users"]
+    # of centred rows, relative: what their last digits owe to those of the rows as sent
     error: Float[np.ndarray, " users"]
 
 
 def centred_views(view: View) -> Iterator[View]:
-    """Take means over the rows of each client and round off rows and factors.
-
-    Parameters
-    ----------
-    view : View
-
-    Yields
-    ------
-    View
-        Of the clients whose rows show a common vector; none where those of most do not.
-    """
+    """Take means over the rows of each client and round off rows and factors."""
     biased = any(one.bias is not None for one in view.broadcasts.values())
     if view.messages.gradient is None or view.manifest.factors < 2 or biased:
         return

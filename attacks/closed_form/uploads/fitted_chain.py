@@ -42,16 +42,7 @@ KEPT = 64  # chains, of a few numbers a row
 
 @kept(KEPT, lambda rows: (rows.rows, rows.factors, rows.item, rows.precision, rows.sequence))
 def chain_of(rows: Rows) -> Chain:
-    """Order the rows of each client, by their directions or, where these tell nothing, by a fit of all.
-
-    Parameters
-    ----------
-    rows : Rows
-
-    Returns
-    -------
-    Chain
-    """
+    """Order the rows of each client, by their directions or, where these tell nothing, by a fit of all."""
     chain = follow(rows.rows, rows.factors, rows.item, rows.precision)
     there = rows.item & (rows.rows != 0).any(axis=2)
     here = np.flatnonzero(~chain.whole)
@@ -86,19 +77,7 @@ def _by_direction(rows: Rows) -> Rows | None:
 
 
 def fitted(rows: Rows) -> tuple[Chain, Bool[np.ndarray, " users"]]:
-    """Fit one step after every row or minibatch, in the order in which they were made.
-
-    Parameters
-    ----------
-    rows : Rows
-        With a ``sequence``; rows of one number are a minibatch.
-
-    Returns
-    -------
-    Chain
-    (users,) bool
-        Whose rows are such steps, to their last digit.
-    """
+    """Fit one step after every row or minibatch, in the order in which they were made."""
     assert rows.sequence is not None
     there = rows.item & (rows.rows != 0).any(axis=2)
     number = np.where(there, rows.sequence, np.inf)

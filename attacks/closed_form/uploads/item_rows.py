@@ -27,25 +27,7 @@ def rows_of(
     lowered: float = 0.0,
     pull: float | None = None,
 ) -> Rows:
-    """Rows of items freed of scale and declared regularisation, and what they were computed at.
-
-    Parameters
-    ----------
-    manifest : Manifest
-    uploads : Uploads
-        One round of a batch.
-    shared : Scale or None
-        What multiplies the rows, in units of the manifest's; None where it is not known.
-    lowered : float
-        What the program takes off every rating, stars.
-    pull : float, optional
-        Multiple of its factor in every row; as declared if it is not given.
-
-    Returns
-    -------
-    Rows
-        0 where a row is of no item.
-    """
+    """Rows of items freed of scale and declared regularisation, and what they were computed at."""
     shape = uploads.gradients.shape[:2]
     item = np.broadcast_to(uploads.valid & (uploads.kind == ITEM), shape)
     factors = np.broadcast_to(uploads.factors[uploads.at], uploads.gradients.shape) * item[..., None]
@@ -81,17 +63,6 @@ def digit_of(
     difference of: short rows have few of their own. It shows, for they are whole multiples of those digits.
     So does a last place that all entries share (``fixed_point_of``).
 
-    Parameters
-    ----------
-    gradients, factors : (users, rows, K)
-        Rows as sent, and what they were computed at.
-
-    Returns
-    -------
-    float
-        That of the type; of rounded rows, and of differences in double precision, that of a row of median
-        length.
-
     Examples
     --------
     >>> random = np.random.RandomState(0)
@@ -122,18 +93,7 @@ def digit_of(
 def rounded_place_of(
     gradients: Float[np.ndarray, "users rows K"], factors: Float[np.ndarray, "users rows K"]
 ) -> float:
-    """Find the last place of rows that were rounded to so many places.
-
-    Parameters
-    ----------
-    gradients, factors : (users, rows, K)
-        Rows as sent, and what they were computed at.
-
-    Returns
-    -------
-    float
-        As of ``fixed_point_of``; 0 also where it is that of differences from factors of the same type.
-    """
+    """Find the last place of rows that were rounded to so many places."""
     place = fixed_point_of(gradients)
     if not place or not _are_differences(gradients, factors):
         return place
@@ -171,16 +131,6 @@ def fixed_point_of(gradients: Float[np.ndarray, "users rows K"]) -> float:
     Programs round so what they encrypt, add up under masks or quantise, and a row's digits are then fewer the
     shorter it is.
 
-    Parameters
-    ----------
-    gradients : (users, rows, K)
-
-    Returns
-    -------
-    float
-        A power of a half or of a tenth that all entries are whole multiples of; 0 where there is none, or
-        entries may be so by chance.
-
     Examples
     --------
     >>> rows = np.array([[[0.7654321, -0.1234567, 0.9753124]]])
@@ -213,15 +163,6 @@ def _same(rounded: Float[np.ndarray, " some"], entries: Float[np.ndarray, " some
 
 def rounding_of(gradients: Float[np.ndarray, "users rows K"]) -> float:
     """Find the relative size of the last digit of rows, which may have been rounded more than their type is.
-
-    Parameters
-    ----------
-    gradients : (users, rows, K)
-
-    Returns
-    -------
-    float
-        Of the shortest floating-point type that holds all of them.
 
     Examples
     --------

@@ -25,19 +25,6 @@ def kept(size: int, depends_on: Callable[..., Sequence[Any]] | None = None) -> C
 
     Arrays are compared by the bytes that they hold, anything else by ``==``.
 
-    Parameters
-    ----------
-    size : int
-        Answers that are kept, >= 1.
-    depends_on : callable, optional
-        From the function's arguments to all that its answer depends on; the arguments themselves if it is not
-        given.
-
-    Returns
-    -------
-    callable
-        Decorator. Each call gets arrays of its own.
-
     Examples
     --------
     >>> from typing import NamedTuple

@@ -41,56 +41,31 @@ MOSTLY = 0.75  # share of the lengths that has to
 
 
 class Chain(NamedTuple):
-    """The steps of some clients in one round.
+    """The steps of some clients in one round."""
 
-    Attributes
-    ----------
-    scalar, along : (users, rows)
-        g sqrt|beta| and d . v / sqrt|beta|: ratings are A scalar + B along. 0 on padding.
-    step : (users, rows) int
-        Number of the batch that a row belongs to, in the client's order; -1 where it is in no chain.
-    n_steps : (users,) int
-        Batches in the chain; 1 where all rows are parallel, so that nothing tells A or B apart from a
-        common length: scalar and along are then g and d . v.
-    whole : (users,) bool
-        All rows with an error are in the chain.
-    shrink : (users,)
-        What multiplies u at each step: as told, or as the chain tells; 1 where it has one link.
-    sign : (users,)
-        Of sigma, 1 or -1.
-    """
-
+    # g sqrt|beta| and d . v / sqrt|beta|: ratings are A scalar + B along. 0 on padding
     scalar: Float[np.ndarray, "users rows"]
+    # g sqrt|beta| and d . v / sqrt|beta|: ratings are A scalar + B along. 0 on padding
     along: Float[np.ndarray, "users rows"]
+    # number of the batch that a row belongs to, in the client's order; -1 where it is in no chain
     step: Int[np.ndarray, "users rows"]
+    # batches in the chain; 1 where all rows are parallel, so that nothing tells A or B apart from a common
+    # length: scalar and along are then g and d . v
     n_steps: Int[np.ndarray, " users"]
-    whole: Bool[np.ndarray, " users"]
+    whole: Bool[np.ndarray, " users"]  # all rows with an error are in the chain
+    # what multiplies u at each step: as told, or as the chain tells; 1 where it has one link
     shrink: Float[np.ndarray, " users"]
-    sign: Float[np.ndarray, " users"]
+    sign: Float[np.ndarray, " users"]  # of sigma, 1 or -1
 
 
 class Batches(NamedTuple):
-    """Rows grouped by direction.
+    """Rows grouped by direction."""
 
-    Attributes
-    ----------
-    label : (users, rows) int
-        First row of the group; -1 on padding and on rows of zeros.
-    head : (users, rows) bool
-        Whether the row leads a group.
-    direction : (users, rows, K)
-        Of the heads.
-    scalar : (users, rows)
-        Rows along their group's direction.
-    pull : (users, rows, K)
-        w of the heads.
-    """
-
-    label: Int[np.ndarray, "users rows"]
-    head: Bool[np.ndarray, "users rows"]
-    direction: Float[np.ndarray, "users rows K"]
-    scalar: Float[np.ndarray, "users rows"]
-    pull: Float[np.ndarray, "users rows K"]
+    label: Int[np.ndarray, "users rows"]  # first row of the group; -1 on padding and on rows of zeros
+    head: Bool[np.ndarray, "users rows"]  # whether the row leads a group
+    direction: Float[np.ndarray, "users rows K"]  # of the heads
+    scalar: Float[np.ndarray, "users rows"]  # rows along their group's direction
+    pull: Float[np.ndarray, "users rows K"]  # w of the heads
 
 
 def follow(
@@ -103,27 +78,6 @@ def follow(
     clearly: float = CLEARLY,
 ) -> Chain:
     """Order the rows of each client and give each its error up to two common numbers.
-
-    Parameters
-    ----------
-    rows : (users, rows, K)
-        sigma e u, each with the u of its moment; 0 on padding.
-    factors : (users, rows, K)
-        v, the item factors that the rows were computed at.
-    valid : (users, rows) bool
-    precision : float
-        Relative size of the last digit of ``rows`` (``numpy.finfo(dtype).eps``).
-    sequence : (users, rows) int, optional
-        The order in which a client sent its rows, which lengths of six steps or more have to confirm; else it
-        is found.
-    shrink : float, optional
-        1 - 2 gamma lambda of the client's step; None takes what the chain tells, 1 where it has one link.
-    clearly : float
-        Share of the second nearest's distance from the plane, which the row that follows must be below.
-
-    Returns
-    -------
-    Chain
 
     References
     ----------
@@ -142,21 +96,7 @@ def follow(
 
 
 def grouped(rows: np.ndarray, factors: np.ndarray, valid: np.ndarray, precision: float) -> Batches:
-    """Group rows by direction: those of one batch are parallel to the last digit.
-
-    Parameters
-    ----------
-    rows, factors : (users, rows, K)
-        Uploads, and the broadcast factors of their items.
-    valid : (users, rows) bool
-        The others are padding.
-    precision : float
-        Relative error of an entry.
-
-    Returns
-    -------
-    Batches
-    """
+    """Group rows by direction: those of one batch are parallel to the last digit."""
     unit, length = unit_vectors(rows)
     there = valid & (length > 0)
     cosine = np.matmul(unit, unit.swapaxes(1, 2))

@@ -15,55 +15,23 @@ from victims.transcript.view import Messages, Uploads, UserBatch, View
 
 
 class OtherRows(NamedTuple):
-    """What some clients send in one round instead.
-
-    Attributes
-    ----------
-    users : (users,) int
-    uploads : Uploads
-        What they sent.
-    here : (users, rows) bool
-        Of which rows there are others.
-    rows, factors : (users, rows, K)
-        These, and what they are about.
-    """
+    """What some clients send in one round instead."""
 
     users: Int[np.ndarray, " users"]
-    uploads: Uploads
-    here: Bool[np.ndarray, "users rows"]
-    rows: Float[np.ndarray, "users rows K"]
-    factors: Float[np.ndarray, "users rows K"]
+    uploads: Uploads  # what they sent
+    here: Bool[np.ndarray, "users rows"]  # of which rows there are others
+    rows: Float[np.ndarray, "users rows K"]  # these, and what they are about
+    factors: Float[np.ndarray, "users rows K"]  # these, and what they are about
 
 
 def is_plain(view: View) -> bool:
-    """Whether rows are seen, about factors that were broadcast to all, without biases.
-
-    Parameters
-    ----------
-    view : View
-
-    Returns
-    -------
-    bool
-    """
+    """Whether rows are seen, about factors that were broadcast to all, without biases."""
     biased = any(one.bias is not None for one in view.broadcasts.values())
     return view.messages.gradient is not None and view.messages.reference is None and not biased
 
 
 def rows_of_all(view: View, pull: float) -> Iterator[tuple[UserBatch, Uploads, Rows]]:
-    """What all clients send in all rounds.
-
-    Parameters
-    ----------
-    view : View
-    pull : float
-        Multiple of its factor in every row, which is taken off.
-
-    Yields
-    ------
-    UserBatch, Uploads, Rows
-        A batch, one of its rounds, and the rows of that.
-    """
+    """What all clients send in all rounds."""
     for batch in view.batches(BATCH_BYTES):
         for uploads in batch.rounds:
             if uploads.gradients.shape[1]:
@@ -71,22 +39,7 @@ def rows_of_all(view: View, pull: float) -> Iterator[tuple[UserBatch, Uploads, R
 
 
 def view_of(view: View, parts: Sequence[OtherRows], kind: type[np.floating]) -> View:
-    """Make a view of other rows, of which no scale and no reduction is declared.
-
-    Parameters
-    ----------
-    view : View
-        Of all clients.
-    parts : sequence of OtherRows
-        One or more, with a row.
-    kind : type
-        Of the rows' numbers.
-
-    Returns
-    -------
-    View
-        With a reference factor of each row.
-    """
+    """Make a view of other rows, of which no scale and no reduction is declared."""
     columns: dict[str, list[np.ndarray]] = {name: [] for name in ("round", "sender", "kind", "index")}
     for one in parts:
         columns["round"].append(np.full(int(one.here.sum()), one.uploads.round, np.int32))

@@ -12,19 +12,7 @@ SAME_READING = 0.05  # stars, within which a factor has to say the ratings that 
 
 
 def factors_of(rows: Rows, read: Reading) -> Float[np.ndarray, "users K"]:
-    """The factors of clients whose rows are one step: r = A f . d + B q . d says that p is B d for any A.
-
-    Parameters
-    ----------
-    rows : Rows
-    read : Reading
-        Of the same rows.
-
-    Returns
-    -------
-    (n_users, K)
-        NaN where the client moved between its rows, and where p does not say the ratings that were read.
-    """
+    """The factors of clients whose rows are one step: r = A f . d + B q . d says that p is B d for any A."""
     with np.errstate(over="ignore", invalid="ignore"):
         clean = rows.rows - np.nan_to_num(read.pull)[:, None, None] * rows.factors
         direction, _ = leading_direction(clean)

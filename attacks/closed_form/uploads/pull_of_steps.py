@@ -39,16 +39,6 @@ CLIENTS, ROWS = 12, 32  # that are asked where the order is hidden, and of each 
 def pull_of_steps(rows: Rows) -> float | None:
     """Find the one multiple of their factors that rows hold.
 
-    Parameters
-    ----------
-    rows : Rows
-        With their order; nothing has been taken off.
-
-    Returns
-    -------
-    float or None
-        What is to be taken off, in units of the rows; None where they hold no such number.
-
     Examples
     --------
     >>> rng = np.random.default_rng(0)
@@ -85,15 +75,6 @@ def pull_of_steps(rows: Rows) -> float | None:
 
 def pull_of_hidden_steps(rows: Rows) -> float | None:
     """The same where nobody sees in which order a client went through its ratings.
-
-    Parameters
-    ----------
-    rows : Rows
-        Nothing has been taken off; their order plays no part.
-
-    Returns
-    -------
-    float or None
 
     Examples
     --------

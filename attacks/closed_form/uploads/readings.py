@@ -12,66 +12,37 @@ from victims.transcript.manifest import Manifest
 
 
 class Rows(NamedTuple):
-    """One round of some clients.
+    """One round of some clients."""
 
-    Attributes
-    ----------
-    rows, factors : (users, rows, K)
-        0 off the items; rows divided by ``scale``.
-    offset : (users, rows)
-        Biases that are known, in stars.
-    item : (users, rows) bool
-    scale : (users,)
-        What the rows were divided by; NaN where it is not known, and they were not.
-    precision : float
-        Relative size of the rows' last digit.
-    sequence : (users, rows) or None
-        The order in which clients sent their rows, where it is seen.
-    """
-
-    rows: Float[np.ndarray, "users rows K"]
-    factors: Float[np.ndarray, "users rows K"]
-    offset: Float[np.ndarray, "users rows"]
+    rows: Float[np.ndarray, "users rows K"]  # 0 off the items; rows divided by ``scale``
+    factors: Float[np.ndarray, "users rows K"]  # 0 off the items; rows divided by ``scale``
+    offset: Float[np.ndarray, "users rows"]  # biases that are known, in stars
     item: Bool[np.ndarray, "users rows"]
+    # what the rows were divided by; NaN where it is not known, and they were not
     scale: Float[np.ndarray, " users"]
-    precision: float
+    precision: float  # relative size of the rows' last digit
+    # the order in which clients sent their rows, where it is seen
     sequence: Int[np.ndarray, "users rows"] | None
 
 
 class Reading(NamedTuple):
-    """What is read of some clients in one round: r = A scalar + B along + offset + C.
+    """What is read of some clients in one round: r = A scalar + B along + offset + C."""
 
-    Attributes
-    ----------
-    value : (users, rows)
-        Ratings in stars; NaN where not told.
-    misfit, allowed : (users,)
-        NaN where there is no answer; the largest misfit at which a client is answered.
-    declared : (users,) bool
-        Whether a scale that is known was enough.
-    steps : (users,)
-        Of the client inside the round; NaN where they are not told.
-    pull : (users,)
-        What was taken off the rows, as a multiple of their factors.
-    of_error, of_factor, own_bias : (users,)
-        A, B and C.
-    plain : (users,) bool
-        Whether the answer asks for nothing but ratings as they are, less one number or none.
-    spanned : (users,) bool
-        Whether ratings are the integers in a span of what rows tell, so that a factor of all is open; so
-        are those of whom steps are not told.
-    """
-
-    value: Float[np.ndarray, "users rows"]
+    value: Float[np.ndarray, "users rows"]  # ratings in stars; NaN where not told
+    # naN where there is no answer; the largest misfit at which a client is answered
     misfit: Float[np.ndarray, " users"]
+    # naN where there is no answer; the largest misfit at which a client is answered
     allowed: Float[np.ndarray, " users"]
-    declared: Bool[np.ndarray, " users"]
-    steps: Float[np.ndarray, " users"]
-    pull: Float[np.ndarray, " users"]
-    of_error: Float[np.ndarray, " users"]
-    of_factor: Float[np.ndarray, " users"]
-    own_bias: Float[np.ndarray, " users"]
+    declared: Bool[np.ndarray, " users"]  # whether a scale that is known was enough
+    steps: Float[np.ndarray, " users"]  # of the client inside the round; NaN where they are not told
+    pull: Float[np.ndarray, " users"]  # what was taken off the rows, as a multiple of their factors
+    of_error: Float[np.ndarray, " users"]  # A, B and C
+    of_factor: Float[np.ndarray, " users"]  # A, B and C
+    own_bias: Float[np.ndarray, " users"]  # A, B and C
+    # whether the answer asks for nothing but ratings as they are, less one number or none
     plain: Bool[np.ndarray, " users"]
+    # whether ratings are the integers in a span of what rows tell, so that a factor of all is open; so are
+    # those of whom steps are not told
     spanned: Bool[np.ndarray, " users"]
 
     @property
@@ -81,29 +52,15 @@ class Reading(NamedTuple):
 
 
 class Numbers(NamedTuple):
-    """What the rows say up to A and B.
+    """What the rows say up to A and B."""
 
-    Attributes
-    ----------
-    scalar, along : (users, rows)
-        g and h.
-    there : (users, rows) bool
-        Which of them count.
-    whole : (users,) bool
-        Whose rows are all among them.
-    steps, pull : (users,)
-        As of ``Reading``.
-    across : (users,)
-        How much of the rows is across their common direction.
-    """
-
-    scalar: Float[np.ndarray, "users rows"]
-    along: Float[np.ndarray, "users rows"]
-    there: Bool[np.ndarray, "users rows"]
-    whole: Bool[np.ndarray, " users"]
-    steps: Float[np.ndarray, " users"]
-    pull: Float[np.ndarray, " users"]
-    across: Float[np.ndarray, " users"]
+    scalar: Float[np.ndarray, "users rows"]  # g and h
+    along: Float[np.ndarray, "users rows"]  # g and h
+    there: Bool[np.ndarray, "users rows"]  # which of them count
+    whole: Bool[np.ndarray, " users"]  # whose rows are all among them
+    steps: Float[np.ndarray, " users"]  # as of ``Reading``
+    pull: Float[np.ndarray, " users"]  # as of ``Reading``
+    across: Float[np.ndarray, " users"]  # how much of the rows is across their common direction
 
 
 def reading_of(
@@ -122,18 +79,6 @@ def reading_of(
 ) -> Reading:
     """Make a reading of what is told; a single number holds for all clients.
 
-    Parameters
-    ----------
-    value : (users, rows)
-    misfit, allowed, declared, steps, pull, of_error, of_factor, own_bias, spanned : (users,), or one number
-        As of ``Reading``.
-    plain : (users,) bool, or bool, optional
-        Whose A is told and C is 0 by default.
-
-    Returns
-    -------
-    Reading
-
     Examples
     --------
     >>> found = reading_of(np.array([[3.0, 4.0], [np.nan, np.nan]]), np.array([0.0, np.nan]), 0.1)
@@ -147,53 +92,18 @@ def reading_of(
 
 
 def nothing(shape: tuple[int, int]) -> Reading:
-    """Make the reading of clients of whom nothing is told.
-
-    Parameters
-    ----------
-    shape : (users, rows)
-
-    Returns
-    -------
-    Reading
-        With no answer.
-    """
+    """Make the reading of clients of whom nothing is told."""
     return reading_of(np.full(shape, np.nan), np.nan, 0.0, steps=0.0)
 
 
 def some_of(rows: Rows, here: Bool[np.ndarray, " users"] | Int[np.ndarray, " some"]) -> Rows:
-    """Take the rows of some clients.
-
-    Parameters
-    ----------
-    rows : Rows
-        Of all clients.
-    here : (users,) bool, or (some,) int
-        Whose rows are taken, by mask or place.
-
-    Returns
-    -------
-    Rows
-        Of those clients, in their order.
-    """
+    """Take the rows of some clients."""
     arrays = (rows.rows[here], rows.factors[here], rows.offset[here], rows.item[here], rows.scale[here])
     return Rows(*arrays, rows.precision, None if rows.sequence is None else rows.sequence[here])
 
 
 def spread_over(reading: Reading, here: Bool[np.ndarray, " users"]) -> Reading:
-    """Put a reading of some clients among all; the others get NaN, 0 or False.
-
-    Parameters
-    ----------
-    reading : Reading
-        Of the clients that ``here`` marks, in their order.
-    here : (users,) bool
-
-    Returns
-    -------
-    Reading
-        Of all clients.
-    """
+    """Put a reading of some clients among all; the others get NaN, 0 or False."""
     out = []
     for part in reading:
         whole = np.zeros((here.size, *part.shape[1:]), part.dtype)
@@ -205,32 +115,12 @@ def spread_over(reading: Reading, here: Bool[np.ndarray, " users"]) -> Reading:
 
 
 def moved(rows: Rows) -> Rows:
-    """Leave out rows of zeros: after several steps they say that an item took no part in them.
-
-    Parameters
-    ----------
-    rows : Rows
-
-    Returns
-    -------
-    Rows
-    """
+    """Leave out rows of zeros: after several steps they say that an item took no part in them."""
     return among(rows, rows.item & (rows.rows != 0).any(axis=2))
 
 
 def among(rows: Rows, item: Bool[np.ndarray, "users rows"]) -> Rows:
-    """Leave out rows: they become padding.
-
-    Parameters
-    ----------
-    rows : Rows
-    item : (users, rows) bool
-        Which stay.
-
-    Returns
-    -------
-    Rows
-    """
+    """Leave out rows: they become padding."""
     return rows._replace(
         rows=rows.rows * item[..., None],
         factors=rows.factors * item[..., None],
@@ -240,18 +130,7 @@ def among(rows: Rows, item: Bool[np.ndarray, "users rows"]) -> Rows:
 
 
 def narrowed(rows: Rows, width: int) -> Rows:
-    """Leave off padding.
-
-    Parameters
-    ----------
-    rows : Rows
-    width : int
-        Rows of a client that are kept, the first ones.
-
-    Returns
-    -------
-    Rows
-    """
+    """Leave off padding."""
     return rows._replace(
         rows=rows.rows[:, :width],
         factors=rows.factors[:, :width],
@@ -262,36 +141,14 @@ def narrowed(rows: Rows, width: int) -> Rows:
 
 
 def fits_better(first: Reading, second: Reading) -> Bool[np.ndarray, " users"]:
-    """Whose second answer fits better than the first, or is the only one.
-
-    Parameters
-    ----------
-    first, second : Reading
-        Of the same clients.
-
-    Returns
-    -------
-    (n_users,)
-    """
+    """Whose second answer fits better than the first, or is the only one."""
     return second.answered & ~(first.answered & (first.misfit <= second.misfit))
 
 
 def fitting_better(
     first: Reading, second: Reading, preferred: Bool[np.ndarray, " users"] | bool = False
 ) -> Reading:
-    """Take client by client the answer that fits better; the first where neither does.
-
-    Parameters
-    ----------
-    first, second : Reading
-        Of the same clients.
-    preferred : (users,) bool, or bool
-        Where the second is taken whatever the fit.
-
-    Returns
-    -------
-    Reading
-    """
+    """Take client by client the answer that fits better; the first where neither does."""
     better = preferred | fits_better(first, second)
     table = np.where(better[:, None], second.value, first.value)
     rest = (np.where(better, right, left) for left, right in zip(first[1:], second[1:], strict=True))
@@ -310,25 +167,6 @@ def on_the_rest(
 
     What explains the rows across their direction is preferred, whether or not it has an answer then: along
     it, clipped rows that something was added to may meet the grid by accident.
-
-    Parameters
-    ----------
-    best : Reading
-        Of all clients, so far.
-    reading : callable
-        From rows, manifest and ``max_misfit`` to another reading.
-    rest : (users,) bool
-        Clients that are read again.
-    rows : Rows
-        Of all clients.
-    manifest : Manifest
-    max_misfit : float
-        In 0..1, relative to chance.
-
-    Returns
-    -------
-    Reading
-        Of all clients.
     """
     if not rest.any():
         return best

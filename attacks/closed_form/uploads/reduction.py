@@ -19,27 +19,13 @@ SAMPLE_ROWS = 256  # rows per client that give the direction where they have ran
 
 @dataclass(frozen=True)
 class Reduced:
-    """One round of a batch, reduced to scalars along each client's direction.
+    """One round of a batch, reduced to scalars along each client's direction."""
 
-    Attributes
-    ----------
-    direction : (n_users, K)
-        d, of length 1 and open sign.
-    scalar : (n_users, n_rows)
-        g, 0 on padding.
-    pull : (n_users, K)
-        w = sum_j g_j q_j + lambda_1 sum_a h_a u_a.
-    energy : (n_users,)
-        Sum of squares of the rows; infinite where it overflows.
-    complete : (n_users,) bool
-        Whether Eq. (8) and (10) can be formed from the rows.
-    """
-
-    direction: Float[np.ndarray, "users K"]
-    scalar: Float[np.ndarray, "users rows"]
-    pull: Float[np.ndarray, "users K"]
-    energy: Float[np.ndarray, " users"]
-    complete: np.ndarray
+    direction: Float[np.ndarray, "users K"]  # d, of length 1 and open sign
+    scalar: Float[np.ndarray, "users rows"]  # g, 0 on padding
+    pull: Float[np.ndarray, "users K"]  # w = sum_j g_j q_j + lambda_1 sum_a h_a u_a
+    energy: Float[np.ndarray, " users"]  # sum of squares of the rows; infinite where it overflows
+    complete: np.ndarray  # whether Eq. (8) and (10) can be formed from the rows
 
     def __repr__(self) -> str:
         """One line: of how many clients and rows."""
@@ -47,18 +33,7 @@ class Reduced:
 
 
 def reduce_rows(manifest: Manifest, uploads: Uploads) -> Reduced:
-    """Remove scale and regularisation, and project every row on its client's direction.
-
-    Parameters
-    ----------
-    manifest : Manifest
-    uploads : Uploads
-        One round of a batch.
-
-    Returns
-    -------
-    Reduced
-    """
+    """Remove scale and regularisation, and project every row on its client's direction."""
     rows = uploads.gradients
     factors = uploads.factors
     if manifest.upload.regularization != 0:
@@ -85,21 +60,7 @@ def reduce_rows(manifest: Manifest, uploads: Uploads) -> Reduced:
 
 
 def noise_across(manifest: Manifest, uploads: Uploads, reduced: Reduced) -> Float[np.ndarray, " users"]:
-    """Standard deviation of what rows have off their direction, number by number: nothing but noise is there.
-
-    Parameters
-    ----------
-    manifest : Manifest
-    uploads : Uploads
-        One round of a batch.
-    reduced : Reduced
-        The same.
-
-    Returns
-    -------
-    (n_users,)
-        In units of ``scalar``; 0 for one factor, or one row.
-    """
+    """Standard deviation of what rows have off their direction, number by number."""
     rows = freed(uploads, manifest.upload.regularization) / manifest.upload.scale
     off = rows - reduced.scalar[..., None] * reduced.direction[:, None]
     free = (uploads.valid.sum(axis=1) - 1) * (rows.shape[2] - 1)
@@ -111,18 +72,6 @@ def freed(uploads: Uploads, regularization: float) -> Float[np.ndarray, "users r
 
     ``reduce_rows`` takes it off in the precision of the rows, in which the clients added it; where the rows
     have noise this makes no difference.
-
-    Parameters
-    ----------
-    uploads : Uploads
-        One round of a batch.
-    regularization : float
-        The multiple; 0 where there is none.
-
-    Returns
-    -------
-    (n_users, n_rows, K)
-        In units of the upload; 0 on padding.
     """
     rows = uploads.gradients.astype(np.float64)
     if regularization == 0:
@@ -137,18 +86,6 @@ def leading_direction(
 
     Evenly spaced rows are enough where those have rank one to the last bit of float64; otherwise
     (noise, rounding to float32, a sample of zeros) every row counts.
-
-    Parameters
-    ----------
-    rows : (n_users, n_rows, K)
-        0 on padding.
-
-    Returns
-    -------
-    direction : (n_users, K)
-        Of length 1 and open sign.
-    energy : (n_users,)
-        Infinite where it overflows.
     """
     stride = max(1, rows.shape[1] // SAMPLE_ROWS)
     for step in (stride, 1):
@@ -168,18 +105,6 @@ def across_direction(
 ) -> tuple[Float[np.ndarray, "users K"], Float[np.ndarray, " users"]]:
     """Leading direction of each client's rows, and the share of their size that is across it.
 
-    Parameters
-    ----------
-    rows : (n_users, n_rows, K)
-        0 on padding.
-
-    Returns
-    -------
-    direction : (n_users, K)
-        As of ``leading_direction``.
-    across : (n_users,)
-        0 to 1; NaN where rows overflow.
-
     Examples
     --------
     >>> across_direction(np.array([[[3.0, 0.0], [4.0, 0.0]], [[3.0, 0.0], [0.0, 4.0]]]))[1]
@@ -195,16 +120,6 @@ def unit_vectors(
 ) -> tuple[Float[np.ndarray, "*shape K"], Float[np.ndarray, "*shape"]]:
     """Directions and lengths of vectors; 0 stays 0.
 
-    Parameters
-    ----------
-    vectors : (..., K)
-
-    Returns
-    -------
-    direction : (..., K)
-        Of length 1.
-    length : (...)
-
     Examples
     --------
     >>> direction, length = unit_vectors(np.array([[3.0, 4.0], [0.0, 0.0]]))
@@ -216,17 +131,7 @@ def unit_vectors(
 
 
 def projection(uploads: Uploads, along: Float[np.ndarray, "users K"]) -> np.ndarray:
-    """Project the broadcast factor t_j of every row on a vector of its client.
-
-    Parameters
-    ----------
-    uploads : Uploads
-    along : (n_users, K)
-
-    Returns
-    -------
-    (n_users, n_rows)
-    """
+    """Project the broadcast factor t_j of every row on a vector of its client."""
     factors = uploads.factors.astype(along.dtype, copy=False)
     # of finite numbers in single precision OpenBLAS calls some invalid on some processors (numpy issue 24067)
     with np.errstate(invalid="ignore"):

@@ -22,19 +22,7 @@ SAME = 0.1  # of the size of the noise in the rows, that differences may have of
 
 
 def noise_repeats(view: View) -> bool:
-    """Tell whether rows have noise that is the same in two consecutive rounds.
-
-    Parameters
-    ----------
-    view : View
-        With uploads in the clear.
-
-    Returns
-    -------
-    bool
-        False where no client sent the same items, four at least, in two consecutive rounds, or in four where
-        its list changes (``attacks.closed_form.uploads.common_items``); and of fewer than three factors.
-    """
+    """Tell whether rows have noise that is the same in two consecutive rounds."""
     if view.manifest.factors <= 2:
         return False
     view = with_common_items(view)

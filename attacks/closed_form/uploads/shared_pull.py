@@ -32,18 +32,6 @@ def without_pull(
 ) -> tuple[Float[np.ndarray, "users rows K"], Float[np.ndarray, " users"]]:
     """Take off each client's rows the multiple of their factors that leaves them parallel.
 
-    Parameters
-    ----------
-    rows, factors : (users, rows, K)
-        0 on padding.
-    valid : (users, rows) bool
-
-    Returns
-    -------
-    rows : (users, rows, K)
-    pull : (users,)
-        mu; 0 where none explains what is across the rows' common direction.
-
     Examples
     --------
     >>> rng = np.random.default_rng(0)

@@ -30,22 +30,7 @@ def successors_in_a_plane(
     head: Bool[np.ndarray, "users rows"],
     precision: float,
 ) -> Int[np.ndarray, "users rows"]:
-    """Find the batch that follows each batch.
-
-    Parameters
-    ----------
-    direction, pull : (users, rows, 2)
-        d and w of those that lead a batch.
-    head : (users, rows) bool
-        Which these are.
-    precision : float
-        Relative error of an entry.
-
-    Returns
-    -------
-    (users, rows) int
-        -1 where none is told.
-    """
+    """Find the batch that follows each batch."""
     after = np.full(head.shape, -1)
     n_told = 0
     able = np.flatnonzero((head.sum(axis=1) >= FEWEST) & (head.sum(axis=1) <= MOST))

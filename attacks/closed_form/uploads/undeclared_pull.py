@@ -24,21 +24,7 @@ FIRST_CLIENTS = 12  # where none of these shows anything, most of all do not: on
 
 
 def as_rows_say(view: View) -> tuple[View, str]:
-    """Declare the multiple that rows hold.
-
-    Parameters
-    ----------
-    view : View
-        With gradients and broadcasts. Rows of a client show a multiple from four rows and three factors on.
-
-    Returns
-    -------
-    view : View
-        The same where most clients hold what is declared, or nothing shows it.
-    reason : str
-        Why rows cannot be read: most clients hold another multiple than is declared, and not the same one.
-        Empty otherwise.
-    """
+    """Declare the multiple that rows hold."""
     upload = view.manifest.upload
     if not any(more.any() for more in _by_round(view, FIRST_CLIENTS)):
         return view, ""

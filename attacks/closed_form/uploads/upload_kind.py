@@ -36,17 +36,7 @@ class Mismatch(NamedTuple):
 
 
 def mismatch(view: View) -> Mismatch | None:
-    """What rows are if not what is declared; None where they are, or nothing is declared or to be seen.
-
-    Parameters
-    ----------
-    view : View
-        With gradients and broadcasts.
-
-    Returns
-    -------
-    Mismatch or None
-    """
+    """What rows are if not what is declared; None where they are, or nothing is declared or to be seen."""
     declared = view.manifest.rule.upload
     if declared is None or not view.messages.n_rows or view.messages.gradient is None or not view.broadcasts:
         return None
@@ -78,17 +68,7 @@ def _some(view: View) -> Iterator[UserBatch]:
 
 
 def uploaded_otherwise(view: View) -> str:
-    """Say that rows are not what is declared; empty where they are, or nothing is to be seen.
-
-    Parameters
-    ----------
-    view : View
-        With gradients and broadcasts.
-
-    Returns
-    -------
-    str
-    """
+    """Say that rows are not what is declared; empty where they are, or nothing is to be seen."""
     if (wrong := mismatch(view)) is None:
         return ""
     return (

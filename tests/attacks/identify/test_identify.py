@@ -254,7 +254,8 @@ def test_where_nothing_can_be_told(tmp_path):
 
 def test_a_declared_step_that_moves_no_factor_is_contradicted(tmp_path):
     """Factors drawn anew each round, declared as kept and moved by one step; the same declaration of clients
-    who do so is not contradicted."""
+    who do so is not contradicted.
+    """
     told = {}
     for rule in ("fresh", "sgd"):
         program = Program(rule, rate=0.02)

@@ -42,7 +42,8 @@ def recorded(path, *, steps: int, each: bool, weight: float = 0.0):
 @pytest.mark.parametrize(("steps", "each"), [(1, False), pytest.param(3, True, marks=pytest.mark.thorough)])
 def test_pairs_are_named_and_attacks_run_under_them(tmp_path, steps, each):
     """Loss, steps and whose negatives; inversion answers under it where nothing is declared, undeclared one
-    step; a declared logistic loss is contradicted."""
+    step; a declared logistic loss is contradicted.
+    """
     used = recorded(tmp_path / "t", steps=steps, each=each)
     view = fl.open_transcript(tmp_path / "t").view("server")
     found = fl.identify(view)

@@ -62,7 +62,8 @@ def noisy(view, scale, seed=0, *, only_noise=False, tell=True, law="laplace"):
 def told(transcript, view, power=1):
     """Rating accuracy of a decoder that is told p: the exact p^t by (8) from the truth, then the level
     with the smallest sum of absolute distances (squares for normal noise), one row at a time.
-    semi-als/observed-only."""
+    semi-als/observed-only.
+    """
     truth = read_truth(truth_path(transcript.path))
     constants = view.manifest.hyperparameters
     messages = view.messages
@@ -118,7 +119,8 @@ def decoded(view, p, prior, scale, clip=None, law=LAPLACE):
 class TestDecoding:
     def test_posterior_by_enumeration(self, tmp_path, clip, law):
         """Given p, the posterior of a client's answers equals the normalised product of the noise's
-        densities and priors over all combinations of ratings and attributes."""
+        densities and priors over all combinations of ratings and attributes.
+        """
         path = Reference(n_users=3, n_items=4, single_raters=0, density=0.9, weighting="include-unrated")
         view = noisy(open_transcript(path.write(tmp_path / "t")).view("server"), 0.3)
         rng = np.random.default_rng(0)
@@ -168,7 +170,8 @@ class TestDecoding:
     @pytest.mark.thorough
     def test_gradient_by_differences(self, transcripts, clip, law):
         """The score with respect to p against central differences of the marginal likelihood; the
-        Laplace density has kinks, which a random point misses."""
+        Laplace density has kinks, which a random point misses.
+        """
         view = noisy(transcripts["sgd", "include-unrated"].view("server"), 0.5)
         view = view.select(view.users[:3])
         rng = np.random.default_rng(1)
@@ -490,7 +493,8 @@ def test_reaches_the_decoder_that_is_told_p(transcripts, scale):
 @pytest.mark.thorough
 def test_each_question_has_its_answer(transcripts):
     """include-unrated at a noise where most rated items look unrated: the ratings if they are rated are still
-    known better than the best guess, and how likely an item is rated ranks no worse than the answer did."""
+    known better than the best guess, and how likely an item is rated ranks no worse than the answer did.
+    """
     transcript = transcripts["semi-als", "include-unrated"]
     view = noisy(transcript.view("server"), 1.0)
     truth = read_truth(truth_path(transcript.path))

@@ -59,7 +59,8 @@ def test_rows_are_those_of_the_model(tmp_path, name, options, unit):
 )
 def test_noisy_rows(tmp_path, name, options, adversary, noise):
     """Nine of ten ratings are right, and as many as the attack says, to within four standard errors of
-    clients (a fixed run; under a normal law one in 16,000 runs is further off)."""
+    clients (a fixed run; under a normal law one in 16,000 runs is further off).
+    """
     truth, view = seen(tmp_path / "t", name, options, f"laplace:scale={noise}", adversary)
     found = make_attack("likelihood", {"steps": "12", "passes": "2", "samples": "4"}).attack(view, 0)
     rows = {one.metric: one for one in score(found, view.manifest, truth)}

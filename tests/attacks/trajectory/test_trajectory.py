@@ -76,7 +76,8 @@ def answers(found):
 )
 def test_normal_matrix_is_that_of_automatic_differentiation(repeated, loose):
     """Cost, gradient and Gauss-Newton matrix against plain residuals: fresh noise, noise that repeats, and
-    clients whose steps hold something of chance, taken in pieces with factors that the rows do not have."""
+    clients whose steps hold something of chance, taken in pieces with factors that the rows do not have.
+    """
     rng = np.random.default_rng(0)
     t, n, k = 4, 3, 2
     victim = DecentralisedMF(factors=k, learning_rate=0.1, order="per-rating" if loose else "batch")

@@ -93,7 +93,8 @@ def test_own_rows_beside_rows_without_a_sender(program):
 @pytest.mark.thorough
 def test_sums_that_no_broadcast_tells_are_told_before(anonymous, program):
     """Before: the check said that ``aggregate`` applies, the audit that "the server's step of unknown" is not
-    known."""
+    known.
+    """
     told, found = reasons(program("plain"), "client:3")
     assert "the recording declares no protocol" in told["aggregate"]
     assert found["aggregate"] == told["aggregate"]

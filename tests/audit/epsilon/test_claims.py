@@ -28,7 +28,8 @@ RUNS = 100
 
 def likelihood_ratio(seen, epsilon):
     """Of Laplace noise at distance 1. Rounded: the last bits of 1 + noise tell the world by themselves, as
-    Mironov 2012 (doi:10.1145/2382196.2382264) found, and the bound then rightly exceeds epsilon."""
+    Mironov 2012 (doi:10.1145/2382196.2382264) found, and the bound then rightly exceeds epsilon.
+    """
     return np.round((np.abs(seen) - np.abs(seen - 1)) * epsilon, 6)
 
 

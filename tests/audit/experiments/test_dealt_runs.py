@@ -40,7 +40,8 @@ def recorded(tmp_path, n_users):
 
 def dealt(recording, n_right: int):
     """What was dealt, and what progress was told, where the first answers of a client are right, and of the
-    others those in the middle of the grid."""
+    others those in the middle of the grid.
+    """
     transcript = open_transcript(recording)
     view, truth = view_of(transcript, "server"), read_truth(recording.with_name("t.truth.arrow"))
     answer = answered("grid", {}, view, 0)

@@ -22,7 +22,8 @@ CELLS, CLIENTS = 40, 200
 
 def campaign(rng: np.random.Generator, read: float = 0.0) -> list[dict]:
     """Rows of one campaign: 20 ratings a client, the guess right in 0.35 of them; in the first cell an attack
-    is right in that and ``read`` more."""
+    is right in that and ``read`` more.
+    """
     chance = np.full((CELLS, 1), 0.35)
     chance[0] += read
     ahead = rng.binomial(20, chance, (CELLS, CLIENTS)) / 20 - rng.binomial(20, 0.35, (CELLS, CLIENTS)) / 20

@@ -117,7 +117,8 @@ class TestLimit:
     @pytest.mark.parametrize("weighting", ["observed-only", "include-unrated"])
     def test_the_attack_does_not_pass_it(self, transcripts, weighting):
         """Where the decoder that is told p was passed: clients with one rating and more. Per metric the
-        paired interval over clients must reach down to the limit; a fixed run."""
+        paired interval over clients must reach down to the limit; a fixed run.
+        """
         transcript = transcripts["semi-als", weighting]
         view = noisy(transcript.view("server"), 0.5)
         truth = read_truth(truth_path(transcript.path))
@@ -175,7 +176,8 @@ class TestLimit:
     @pytest.mark.thorough
     def test_the_factors_that_stand_for_the_truth_are_the_likeliest(self, tmp_path):
         """In sgd the limit is told the factor that explains the uploads best under the true answers; from one
-        start a client of two ratings was told a worse one, and 0.9958 was the limit of what reads 1.0."""
+        start a client of two ratings was told a worse one, and 0.9958 was the limit of what reads 1.0.
+        """
         few = generate(Synthetic(users=150, items=60, ratings_per_user=2.0, single=0.1, seed=2))
         path = tmp_path / "t"
         record(FedMVMF(update="sgd", weighting="observed-only"), few, path, rounds=[4], seed=1)

@@ -18,7 +18,8 @@ N_USERS, N_ITEMS = 36, 30
 
 def planted(seed=0, right_for=lambda user, item, counts: user < 12):
     """Clients with 5, 10 or 15 ratings; items nearer to 0 are rated more often. Answers are right where told,
-    elsewhere one star beside."""
+    elsewhere one star beside.
+    """
     rng = np.random.default_rng(seed)
     counts = np.repeat([5, 10, 15], N_USERS // 3)
     ratings = np.zeros((N_USERS, N_ITEMS))

@@ -73,7 +73,8 @@ def test_guesses_by_hand(yang):
 def test_what_is_never_sent_is_guessed(yang):
     """Each client's limit is what explicit rows carry and the guesses that are right; sets are told whole.
 
-    Of all ratings 3 stars is the most frequent one."""
+    Of all ratings 3 stars is the most frequent one.
+    """
     view, truth = yang.transcript.view(yang.adversary), yang.truth
     assert computable(view)
     limits = ceilings(view, truth)

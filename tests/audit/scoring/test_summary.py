@@ -11,7 +11,8 @@ from audit.scoring.summary import summarise
 @pytest.mark.thorough  # counts
 def test_interval_covers():
     """95 % intervals of a mean of 60 clients cover it; 300 runs, failure probability < 1e-4
-    if the true rate is 0.93."""
+    if the true rate is 0.93.
+    """
     covered = 0
     for seed in range(300):
         values = np.random.default_rng(seed).beta(2, 3, 60)
@@ -22,7 +23,8 @@ def test_interval_covers():
 
 def test_no_leak_is_rarely_called_a_leak():
     """Values and baseline of one distribution: at most 5 of 100 verdicts may be LEAK. At a level
-    of 1 % the probability of more than 5 is 5e-4."""
+    of 1 % the probability of more than 5 is 5e-4.
+    """
     leaks = 0
     for seed in range(100):
         rng = np.random.default_rng(seed)

@@ -113,7 +113,8 @@ def test_worse_than_the_guess_is_said(clients):
 
 def test_chance_is_rarely_called_worse_than_the_guess():
     """Values and baseline of one distribution, 200 times: a one-sided test at 1 % with the interval's 2.5 %
-    calls more than 8 of them with a probability below 1e-3."""
+    calls more than 8 of them with a probability below 1e-3.
+    """
     found = 0
     for seed in range(200):
         rng = np.random.default_rng(seed)
@@ -173,7 +174,8 @@ def test_reasons_that_differ_in_their_numbers_are_one():
 @pytest.mark.parametrize("attack", ["spectral", "grid", "trajectory"])
 def test_item_biases_are_not_called_safe(tmp_path: Path, attack: str):
     """Federated MF with item biases, as a stranger writes it: its rows can be read whole by an SVD and a
-    search for the length. Before: every client abstained and the verdict was NO EVIDENCE with advantage 0."""
+    search for the length. Before: every client abstained and the verdict was NO EVIDENCE with advantage 0.
+    """
     item_biases(tmp_path / "t")
     transcript = open_transcript(tmp_path / "t")
     found = make_attack(attack).attack(transcript.view(), 0)

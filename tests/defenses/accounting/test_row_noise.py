@@ -38,7 +38,8 @@ class TestLaplace:
 
     def test_composition_grows_with_the_root_where_single_losses_are_small(self):
         """For many small losses the composition is nearly Gaussian: four times as many rows, twice epsilon,
-        plus what the mean loss adds; the plain sum would be four times."""
+        plus what the mean loss adds; the plain sum would be four times.
+        """
         one, four = (of_laplace(scale=2000.0, clip=1.0, rows=n).composed for n in (10_000, 40_000))
         assert 1.9 < four / one < 2.3
 
@@ -74,7 +75,8 @@ class TestGaussian:
 
     def test_delta_by_a_direct_integral(self):
         """The mass by which one normal density exceeds e^epsilon times the other, 2 C apart, in a plane:
-        rows differ along one direction, whatever the others do."""
+        rows differ along one direction, whatever the others do.
+        """
         found = of_gaussian(scale=3.0, clip=1.5, rows=1, delta=1e-3)
         law = stats.norm(scale=3.0)
         place = np.linspace(-60, 60, 400_001)
@@ -84,7 +86,8 @@ class TestGaussian:
     @pytest.mark.parametrize(("rows", "rounds"), [(1, 4), (20, 3)])
     def test_composition_against_the_loss_distribution(self, rows, rounds):
         """The privacy loss distribution of one row, composed with itself by convolution: an upper bound that
-        is tight to its grid."""
+        is tight to its grid.
+        """
         from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
 
         step = 1e-4
@@ -96,7 +99,8 @@ class TestGaussian:
 
     def test_composition_below_the_general_bounds(self):
         """Fewer than rows times epsilon of one row at delta over rows, the plain composition; and below
-        Renyi's bound (Mironov 2017, Proposition 3): n mu^2 / 2 + mu sqrt(2 n log(1 / delta))."""
+        Renyi's bound (Mironov 2017, Proposition 3): n mu^2 / 2 + mu sqrt(2 n log(1 / delta)).
+        """
         n, mu, delta = 50, 0.2, 1e-5
         found = of_gaussian(scale=2 / mu, clip=1.0, rows=n, delta=delta).composed
         assert found < n * of_gaussian(scale=2 / mu, clip=1.0, rows=1, delta=delta / n).composed
@@ -209,7 +213,8 @@ class TestAlongAGraph:
     @pytest.mark.parametrize("victim", ["pdmfrec", "dpmf-yang"])
     def test_counted_in_a_recording(self, tmp_path, victim, per_message):
         """What the members of a coalition get of a sender: every draw of noise that differs, counted by hand;
-        a row moves by at most 2 C = b, so that epsilon of a client is the number of its draws."""
+        a row moves by at most 2 C = b, so that epsilon of a client is the number of its draws.
+        """
         model = make_victim(victim, {"anonymous": "false"} if victim == "pdmfrec" else {})
         (defense,) = make_defenses(f"laplace:scale=2,clip=1,per_message={str(per_message).lower()}")
         record(model, self.RATINGS, tmp_path / "t", rounds=[0], watched=[1, 2, 5], defenses=[defense])
@@ -230,7 +235,8 @@ class TestAlongAGraph:
 
     def test_one_receiver_and_all(self):
         """Nobody is named: one receiver's draws are those of the noise per row, and all together have one for
-        each edge."""
+        each edge.
+        """
         once, per_row = self.lines("dpmf-yang", "false")
         found, account = self.lines("dpmf-yang", "true")
         graph = make_victim("dpmf-yang")

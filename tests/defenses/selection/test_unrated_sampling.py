@@ -45,7 +45,8 @@ def test_redrawn_or_once_and_by_seed(ratings):
 
 def test_every_item_is_drawn_equally_often():
     """Of one client, over 600 rounds. Each count is binomial; a z-score above 4.5 for one of at most 60
-    items has probability below 5e-4."""
+    items has probability below 5e-4.
+    """
     ratings, user = generate(Synthetic(users=2, items=60, ratings_per_user=10.0, single=0.0)), 1
     counts, n_rounds = np.zeros(ratings.n_items), 600
     for number in range(n_rounds):

@@ -177,7 +177,8 @@ def test_without_names_rows_come_in_an_order_that_tells_nothing(recorded, rating
 
 def test_a_coalition_averages_noise_per_message_and_not_noise_per_row(recorded, ratings):
     """With m copies of weight 1 the error is 1/sqrt(m) of one's, within 15 %: over 600 numbers, 5 standard
-    deviations of the ratio, so a false alarm has a probability below 1e-5."""
+    deviations of the ratio, so a false alarm has a probability below 1e-5.
+    """
     size, wide = 0.5, {"variant": "-sim,all", "factors": 32}
     members = "neighbours:0,1,2,3,5,7,9,11,13"
     sent, *_ = sent_in(PDMFRec(**(SMALL | wide)), ratings, (0,))

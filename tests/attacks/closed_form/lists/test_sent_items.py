@@ -92,7 +92,8 @@ def test_drawn_negatives_are_not_called_rated(program):
 
 def test_negatives_sent_alone_say_what_is_rated(program):
     """Before: the lists upside down, F1 0. Of 60 clients items that many use are missing by six standard
-    deviations; a list of even draws is as far off in one of 10^8 recordings."""
+    deviations; a list of even draws is as far off in one of 10^8 recordings.
+    """
     path, rated = program(negatives_alone(20))
     found = fl.attack(path, "rated-set")
     rows = fl.score(found, transcript=path).set_index("metric")
@@ -137,7 +138,8 @@ def test_a_round_of_all_items_takes_no_answer_away(program):
 
 def test_rows_that_are_not_read_hold_as_many_draws_as_hardly_used_items_say():
     """Rated items and even draws: right in the mean to a tenth, and skewed to the right; the other way round
-    where what is rated is not sent. 300 clients: five standard errors of c are 0.01."""
+    where what is rated is not sent. 300 clients: five standard errors of c are 0.01.
+    """
     rng = np.random.default_rng(0)
     share = np.minimum(4 / np.arange(1, 401) ** 0.9, 0.8)
     rated = rng.random((300, 400)) < share
