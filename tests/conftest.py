@@ -61,25 +61,13 @@ SCENARIOS = [
 ]
 
 
-def listed(name: str) -> set[str]:
-    """The lines of a list beside this file."""
-    return set((Path(__file__).parent / name).read_text().splitlines())
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks what is listed: cases in ``tests/repeated.txt``, files, classes and tests in ``tests/slow.txt``.
-
-    Those are cases of a test that others of it show, and not thorough even where it is; these take over half
-    a second each. What is thorough or repeated is slow as well, so that ``-m "not slow"`` leaves it out.
-    """
-    slow, repeated = listed("slow.txt"), listed("repeated.txt")
+    """Cases in ``tests/repeated.txt`` are repeated, and not thorough even where their test is."""
+    repeated = set((Path(__file__).parent / "repeated.txt").read_text().splitlines())
     for item in items:
         if item.nodeid in repeated:
             item.own_markers = [mark for mark in item.own_markers if mark.name != "thorough"]
             item.add_marker(pytest.mark.repeated)
-        parts = item.nodeid.partition("[")[0].split("::")
-        if computes_for_long(item) or any("::".join(parts[:end]) in slow for end in range(1, len(parts) + 1)):
-            item.add_marker(pytest.mark.slow)
 
 
 def computes_for_long(item: pytest.Item) -> bool:
