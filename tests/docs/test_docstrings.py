@@ -43,7 +43,7 @@ def needed(function: Function) -> list[str]:
 
 
 def lacking(source: str, offered: tuple[str, ...] | None = None) -> list[str]:
-    """``function: Section`` of all that the offered functions of a module lack; without names the public ones."""
+    """``function: Section`` of all that a module lacks, in what it offers, or in its public functions."""
     return [
         f"{node.name}: {section}"
         for node in ast.parse(source).body
