@@ -227,7 +227,9 @@ def work(old: Path, only: str) -> None:
 def plain(value: Any) -> Any:
     """Without what no two runs share."""
     if isinstance(value, dict):
-        timed = TIMED | ({"value"} if "seconds" in str(value.get("metric")) else set())
+        timed = TIMED | (
+            {"value"} if {"seconds", "peak"} & set(str(value.get("metric")).split("_")) else set()
+        )
         return {key: plain(one) for key, one in value.items() if key not in timed}
     return [plain(one) for one in value] if isinstance(value, list) else value
 
