@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from attacks.client_rules.own_rule import client_rule
     from attacks.identify.identification import Identification
     from attacks.inversion.attack import Inversion
-    from audit.requests.contracts import check_attack, check_defense
-    from audit.requests.transcript_check import TranscriptCheck
+    from audit.contracts import check_attack, check_defense
     from audit.scoring.truth import Truth
+    from audit.transcript_check import TranscriptCheck
     from victims.common.errors import InputError, OutputError
     from victims.common.seeds import Purpose, generator
     from victims.data.ratings import Ratings
@@ -149,8 +149,8 @@ _LOCATIONS = {
     "attacks.client_rules.own_rule": ("client_rule",),
     "attacks.identify.identification": ("Identification",),
     "attacks.inversion.attack": ("Inversion",),
-    "audit.requests.contracts": ("check_attack", "check_defense"),
-    "audit.requests.transcript_check": ("TranscriptCheck",),
+    "audit.contracts": ("check_attack", "check_defense"),
+    "audit.transcript_check": ("TranscriptCheck",),
     "audit.scoring.truth": ("Truth",),
     "victims.common.errors": ("InputError", "OutputError"),
     "victims.common.seeds": ("Purpose", "generator"),
@@ -240,7 +240,7 @@ def load(
     >>> load("synthetic:users=20,items=30,ratings_per_user=8").n_users
     20
     """
-    from audit.requests.rating_data import ratings_of
+    from audit.rating_data import ratings_of
 
     return ratings_of(data, item_components, community, seed, options)
 
@@ -360,20 +360,16 @@ def record(
     ...     transcript.manifest.protocol, transcript.manifest.rounds
     ('mf', [0])
     """
-    from audit.requests import recording
-    from audit.requests.components import defenses_of, several, victim_of
-    from audit.requests.rating_data import ratings_of
+    from audit import actions
+    from audit.components import defenses_of, several, victim_of
+    from audit.rating_data import ratings_of
 
-    request = recording.RecordRequest(
-        out=Path(path),
-        victim=victim_of(victim, options),
-        rounds=several(rounds),
-        users=users,
-        defenses=tuple(defenses_of(defenses)),
-        seed=seed,
-    )
+    made, chosen = victim_of(victim, options), defenses_of(defenses)
     with _bar("round", progress) as update:
-        recording.record(request, lambda: ratings_of(ratings), update)
+        actions.record(
+            made, lambda: ratings_of(ratings), Path(path), update,
+            rounds=several(rounds), users=users, defenses=chosen, seed=seed,
+        )  # fmt: skip
     return open_transcript(path)
 
 
@@ -449,19 +445,13 @@ def attack(
     >>> found.attack, found.users.size
     ('guess-majority', 12)
     """
-    from audit.requests import attacking
+    from audit import actions
 
-    request = attacking.AttackRequest(
-        target=_path("target", target),
-        attack=attack,
-        adversary=adversary,
-        users=users,
-        seed=seed,
-        options=options,
-        identified=identified,
-    )
     with _bar(str(getattr(attack, "name", attack or "attack")), progress) as update:
-        return attacking.attack(request, update).reconstruction
+        return actions.attack(
+            _path("target", target), attack, update,
+            adversary=adversary, users=users, seed=seed, options=options, identified=identified,
+        ).reconstruction  # fmt: skip
 
 
 def score(
@@ -507,19 +497,17 @@ def score(
     >>> scores["metric"].tolist()[:3]
     ['rating_accuracy', 'rated_rating_accuracy', 'rating_mae']
     """
-    from audit.requests import scoring
-    from audit.requests.frames import frame
+    from audit import actions
+    from audit.frames import frame
 
-    response = scoring.score(
-        scoring.ScoreRequest(
-            reconstruction=_path("reconstruction", reconstruction),
-            truth=_path("truth", truth),
-            transcript=_path("transcript", transcript),
-            adversary=adversary,
-            seed=seed,
-        )
+    found = actions.score(
+        _path("reconstruction", reconstruction),
+        _path("truth", truth),
+        transcript=_path("transcript", transcript),
+        adversary=adversary,
+        seed=seed,
     )
-    return frame(response.rows)
+    return frame(found.rows)
 
 
 def audit(
@@ -598,19 +586,19 @@ def audit(
     >>> set(rows["status"])
     {'ran'}
     """
+    from audit.components import defense_texts, named, named_attacks, several
+    from audit.experiments import auditing
+    from audit.experiments.plan import Audit
     from audit.experiments.results import COLUMNS
-    from audit.requests import auditing
-    from audit.requests.components import defense_texts, named, named_attacks, several
-    from audit.requests.frames import frame
-    from audit.requests.rating_data import label_of, ratings_of
+    from audit.frames import frame
+    from audit.rating_data import label_of, ratings_of
 
     chosen, chosen_attacks = (
         named("victims", victim),
         named_attacks(attacks, {} if attack_options is None else attack_options),
     )
-    with _folder(out) as folder, _bar("audit", progress, even=False) as update:
-        request = auditing.AuditRequest(
-            out=folder,
+    plan = auditing.settled(
+        Audit(
             data=label_of(ratings),
             victim=chosen.name,
             updates=tuple(map(str, several(updates))),
@@ -625,10 +613,11 @@ def audit(
             victim_options={**chosen.options, **options},
             attack_options=chosen_attacks.options,
             exhaustive=exhaustive,
-            within=within,
         )
-        response = auditing.audit(request, lambda: ratings_of(ratings), update)
-    return frame(response.rows, COLUMNS)
+    )
+    with _folder(out) as folder, _bar("audit", progress, even=False) as update:
+        found = auditing.audit(plan, lambda: ratings_of(ratings), folder, update, within=within)
+    return frame(found.rows, COLUMNS)
 
 
 def audit_recording(
@@ -694,29 +683,28 @@ def audit_recording(
     >>> set(audit_recording(path, attacks="guess-majority")["status"])
     {'ran'}
     """
+    from audit.components import named_attacks
+    from audit.experiments import given_recording
+    from audit.experiments.plan import GivenRecording
     from audit.experiments.results import COLUMNS
-    from audit.requests import recording_audit
-    from audit.requests.components import named_attacks
-    from audit.requests.frames import frame
+    from audit.frames import frame
 
     chosen = named_attacks(attacks, {} if attack_options is None else attack_options)
-    with _folder(out) as folder, _bar("audit", progress, even=False) as update:
-        request, opened = recording_audit.settled(
-            recording_audit.RecordingRequest(
-                out=folder,
-                transcript=_path("transcript", transcript),
-                truth=_path("truth", truth),
-                adversary=adversary,
-                attacks=chosen.names,
-                attack_options=chosen.options,
-                sample=sample,
-                seed=seed,
-                exhaustive=exhaustive,
-                within=within,
-            )
+    plan, opened = given_recording.settled(
+        GivenRecording(
+            transcript=_path("transcript", transcript),
+            truth=_path("truth", truth),
+            attacks=chosen.names,
+            adversary=adversary,
+            sample=sample,
+            seed=seed,
+            attack_options=chosen.options,
+            exhaustive=exhaustive,
         )
-        response = recording_audit.audit_recording(request, opened, update)
-    return frame(response.rows, COLUMNS)
+    )
+    with _folder(out) as folder, _bar("audit", progress, even=False) as update:
+        found = given_recording.audit(plan, opened, folder, update, within=within)
+    return frame(found.rows, COLUMNS)
 
 
 def identify(target: str | Path | Transcript | View, *, adversary: str = "server") -> Identification:
@@ -747,7 +735,7 @@ def identify(target: str | Path | Transcript | View, *, adversary: str = "server
     ('sgd', 0.001)
     """
     from attacks.identify.identify import identify as identified
-    from audit.requests.attacking import view_of_target
+    from audit.actions import view_of_target
 
     return identified(view_of_target(_path("target", target), adversary))
 
@@ -784,7 +772,7 @@ def check_transcript(
     >>> dict(check_transcript(path).facts)["uploads"].endswith("rows, in the clear")
     True
     """
-    from audit.requests.transcript_check import check_transcript as checked
+    from audit.transcript_check import check_transcript as checked
 
     return checked(_path("transcript", transcript), adversary, identified=identified)
 
@@ -854,11 +842,12 @@ def sweep(
     OutputError
         If ``out`` cannot be written.
     """
+    from audit.components import named, named_attacks, several
+    from audit.experiments.plan import Sweep
     from audit.experiments.results import COLUMNS
-    from audit.experiments.sweep import EXPERIMENT, Sweep
-    from audit.requests.components import named, named_attacks, several
-    from audit.requests.frames import frame
-    from audit.requests.rating_data import label_of, ratings_of
+    from audit.experiments.sweep import EXPERIMENT
+    from audit.frames import frame
+    from audit.rating_data import label_of, ratings_of
 
     chosen, chosen_attacks = (
         named("victims", victim),
@@ -911,10 +900,10 @@ def report(
     OutputError
         If the page cannot be written.
     """
-    from audit.requests.reporting import ReportRequest
-    from audit.requests.reporting import report as answer
+    from audit import actions
 
-    return list(answer(ReportRequest(Path(results), None if out is None else Path(out), title)).files)
+    _, files = actions.report(Path(results), None if out is None else Path(out), title)
+    return list(files)
 
 
 def compare(
@@ -986,11 +975,12 @@ def compare(
     OutputError
         If ``out`` cannot be written.
     """
-    from audit.experiments.compare import EXPERIMENT, Comparison
+    from audit.components import defense_texts, named, several
+    from audit.experiments.comparison import EXPERIMENT
+    from audit.experiments.plan import Comparison
     from audit.experiments.results import COLUMNS
-    from audit.requests.components import defense_texts, named, several
-    from audit.requests.frames import frame
-    from audit.requests.rating_data import label_of, ratings_of
+    from audit.frames import frame
+    from audit.rating_data import label_of, ratings_of
 
     chosen, alternatives = named("victims", victim), defense_texts(defenses)
     plan = Comparison(
@@ -1045,7 +1035,7 @@ def list_components(
     """
     import pandas as pd
 
-    from audit.requests.component_lists import GROUPS, Component, Option, components, options_of
+    from audit.components import GROUPS, Component, Option, components, options_of
 
     if group is not None and name is not None:
         return pd.DataFrame(options_of(group, name), columns=list(Option._fields))

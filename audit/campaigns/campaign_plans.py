@@ -14,11 +14,11 @@ from audit.campaigns.campaign_file import CampaignFile, ExcludeEntry, VictimEntr
 from audit.campaigns.matrix import Exclusion, Matrix
 from audit.campaigns.parts import COMPARE, PRESETS, Part
 from audit.campaigns.strict_tables import DataEntry, as_typed
-from audit.experiments.compare_cells import Comparison
+from audit.experiments.plan import Comparison
 from audit.experiments.plan_rules import each_once, refuse_said_elsewhere
 from audit.factories import make_victim, scenarios_of
+from audit.rating_data import ratings_of
 from audit.registry import entry, main_name
-from audit.requests.rating_data import ratings_of
 from victims.common.errors import InputError
 from victims.data.ratings import Ratings
 

@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 
 from audit.campaigns.parts import COMPARE, PROCEDURE, Part, Placed, cells_of, rows_without
 from audit.experiments.cluster import Cluster
-from audit.experiments.compare_cells import Asked, Comparison
+from audit.experiments.comparison import Asked
 from audit.experiments.false_discoveries import controlled
 from audit.experiments.grid import Cell, Report, not_run, refuse_if_none_applies, silent
 from audit.experiments.metric_rows import HEADLINE
+from audit.experiments.plan import Comparison
 from audit.experiments.plan_rules import MOST_CELLS
 from audit.experiments.results import Row, make_row, write_results
 from audit.experiments.runner import run_grid

@@ -13,8 +13,8 @@ from typing import Any
 
 from audit.epsilon import claims
 from audit.experiments import (
-    campaign,
-    compare,
+    auditing,
+    comparison,
     cost,
     parts_prediction,
     prediction,
@@ -40,8 +40,8 @@ class Preset:
 
 
 PRESETS = {
-    COMPARE: Preset("leakage", compare.EXPERIMENT),
-    "audit": Preset("leakage", campaign.EXPERIMENT),
+    COMPARE: Preset("leakage", comparison.EXPERIMENT),
+    "audit": Preset("leakage", auditing.EXPERIMENT),
     "sweep": Preset("sweep", sweep.EXPERIMENT),
     "predict mf": Preset("prediction", prediction.EXPERIMENT),
     "predict pdmfrec": Preset("prediction", parts_prediction.EXPERIMENT),

@@ -7,22 +7,22 @@ from typing import Annotated
 
 import typer
 
-from audit.cli.options import (
-    AdversaryOption,
-    AttackOptions,
-    JsonOption,
-    QuietOption,
-    SeedOption,
-    completing,
-    examples,
-)
+from audit.cli.options import JsonOption, QuietOption, SeedOption, asked, completing, examples
 from audit.cli.output import Output
+from audit.experiments import options
 
 EXAMPLES = examples(
     "factorleak attack demo",
     "factorleak attack demo --attack likelihood --option prior=flat --out likelihood.arrow",
 )
 
+AdversaryOption = asked("adversary", options.Adversary)
+OneOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--option", help="Option of the attack, name=value; see `factorleak list attacks NAME`. Repeatable."
+    ),
+]
 UNDER = "under the rule that the uploads show:"
 
 
@@ -40,7 +40,7 @@ def attack(
     adversary: AdversaryOption = "server",
     users: Annotated[int | None, typer.Option(help="Attack a random sample of this many clients.")] = None,
     seed: SeedOption = 0,
-    option: AttackOptions = None,
+    option: OneOption = None,
     identify: Annotated[
         bool,
         typer.Option("--identify", help="Attack under the client rule that the uploads show."),
@@ -50,26 +50,20 @@ def attack(
 ) -> None:
     """Attack a transcript and write what was read."""
     from attacks.base import RELATIVE
+    from audit import actions
     from audit.experiments.metric_rows import ALONE
     from audit.option_texts import parse_options
-    from audit.requests.attacking import AttackRequest
-    from audit.requests.attacking import attack as answer
     from audit.scoring.abstentions import grouped
     from audit.scoring.reconstruction_files import write_reconstruction
     from victims.transcript.client_names import called_by_name
 
     output = Output(quiet, as_json)
-    request = AttackRequest(
-        target=transcript,
-        attack=attack,
-        adversary=adversary,
-        users=users,
-        seed=seed,
-        options=parse_options(option or []),
-        identified=identify,
-    )
     with output.progress(attack or "attack") as update_bar:
-        response = answer(request, update_bar)
+        response = actions.attack(
+            transcript, attack, update_bar,
+            adversary=adversary, users=users, seed=seed,
+            options=parse_options(option or []), identified=identify,
+        )  # fmt: skip
     found, view, seconds = response.reconstruction, response.view, response.seconds
     write_reconstruction(out, found, view.manifest, adversary=view.adversary, seconds=seconds)
     if called := called_by_name(transcript, view.adversary):

@@ -5,46 +5,34 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from audit.cli.accounts import accounts_as_json, show_accounts
-from audit.cli.build import AgainstOption, JunitOption, as_records, build_of
-from audit.cli.option_values import names, options_by_attack, parse_rounds, parse_seconds, texts
+from audit.cli.build import AgainstOption, Build, JunitOption, as_records, build_of
 from audit.cli.options import (
     ALL_CORES,
-    WATCHED,
-    AdversaryOption,
-    AttacksOption,
     CommunityOption,
     ComponentsOption,
-    DataOption,
-    DefenseOption,
     DistributedOption,
-    EstimateOption,
     FailOnOption,
-    JsonOption,
-    OneAttackOption,
-    QuietOption,
-    RoundsOption,
-    SampleOption,
-    SeedOption,
-    UpdatesOption,
-    UsersOption,
-    VictimOption,
-    VictimOptions,
-    WeightingsOption,
+    changed,
     examples,
+    from_plan,
     refuse_idle,
     workers,
 )
 from audit.cli.output import Output
+from audit.experiments.plan import Audit, GivenRecording
+from audit.option_texts import parse_seconds
 from audit.shell.progress import ProgressBar
 
 if TYPE_CHECKING:
-    from audit.requests.auditing import AuditRequest
+    from audit.experiments.auditing import Audited
+    from audit.experiments.given_recording import Audited as AuditedRecording
     from victims.data.ratings import Ratings
 
 ONE_PROCESS = 1
@@ -66,10 +54,14 @@ EXAMPLES = examples(
 )
 
 
+@from_plan(Audit)
 def audit(
+    *,
+    output: Output,
     out: Annotated[Path, typer.Option(help="Directory for results; cells in it are reused.")] = Path(
         "RESULTS"
     ),
+    plan: Audit,
     transcript: Annotated[
         Path | None,
         typer.Option(help="Attack this recording, of any origin, with everything; nothing is run."),
@@ -77,19 +69,6 @@ def audit(
     truth: Annotated[
         Path | None, typer.Option(help="With --transcript. Default: the file beside it, if there is one.")
     ] = None,
-    data: DataOption = "synthetic",
-    victim: VictimOption = "fedmvmf",
-    update: UpdatesOption = None,
-    weighting: WeightingsOption = None,
-    attack: AttacksOption = None,
-    rounds: RoundsOption = WATCHED,
-    adversary: AdversaryOption = "server",
-    sample: SampleOption = 20,
-    users: UsersOption = None,
-    defense: DefenseOption = None,
-    seed: SeedOption = 0,
-    set_: VictimOptions = None,
-    option: OneAttackOption = None,
     community: CommunityOption = None,
     item_components: ComponentsOption = None,
     fail_on: FailOnOption = None,
@@ -99,139 +78,99 @@ def audit(
     keep_transcripts: Annotated[
         bool, typer.Option(help="Leave the recordings in RESULTS/transcripts.")
     ] = False,
-    exhaustive: Annotated[
-        bool,
-        typer.Option("--exhaustive", help="Also run attacks whose every question is answered already."),
-    ] = False,
     within: Annotated[
         str | None,
         typer.Option(metavar="TIME", help="Stop after so long, as 60s or 5m; the rest is NOT TESTED."),
     ] = None,
-    estimate: EstimateOption = False,
-    quiet: QuietOption = False,
-    as_json: JsonOption = False,
 ) -> None:
     """Run victims, attack them, score, print the table, write RESULTS/."""
     limit = None if within is None else parse_seconds("--within", within)
-    everything = True if exhaustive or any("attack=" in text for text in fail_on or ()) else None
+    if any("attack=" in text for text in fail_on or ()):
+        plan = replace(plan, exhaustive=True)
     if transcript is not None:
+        shared = ("attacks", "adversary", "sample", "seed", "attack_options", "exhaustive")
+        idle = {"community": community, "item-components": item_components, "distributed": distributed}
         refuse_idle(
             "says what to run, and with --transcript nothing is run",
-            data=data != "synthetic", victim=victim != "fedmvmf", update=update, weighting=weighting,
-            rounds=rounds != WATCHED, users=users, defense=defense, set=set_, community=community,
-            item_components=item_components, distributed=distributed, keep_transcripts=keep_transcripts,
+            **changed(plan, *shared), **idle, keep_transcripts=keep_transcripts,
         )  # fmt: skip
-        _audit_recording(
-            out, transcript, truth, "" if adversary == "server" else adversary, names(attack),
-            dict(options_by_attack(option)), sample, seed, fail_on or [], against, junit,
-            everything, limit, Output(quiet, as_json, estimate),
-        )  # fmt: skip
+        given = {name: getattr(plan, name) for name in shared}
+        given["adversary"] = "" if plan.adversary == Audit.adversary else plan.adversary
+        recording = GivenRecording(transcript, truth, **given)
+        _audit_recording(recording, output, out, fail_on or [], against, junit, limit)
         return
     from audit.cli.gate import OF_ATTACKS, Vocabulary
-    from audit.option_texts import parse_options
-    from audit.requests.auditing import AuditRequest
-    from audit.requests.auditing import audit as answer
+    from audit.epsilon.accounts import accounts_of
+    from audit.experiments import auditing
+    from audit.factories import make_defenses
 
-    output = Output(quiet, as_json, estimate)
+    rounds = ",".join(map(str, plan.rounds))
+    plan = auditing.settled(plan)
     who = ONE_PROCESS if distributed is None else workers(ALL_CORES, distributed)
-    request = AuditRequest(
-        out=out,
-        data=data,
-        victim=victim,
-        updates=texts(update),
-        weightings=texts(weighting),
-        attacks=names(attack),
-        rounds=tuple(parse_rounds(rounds)),
-        adversary=adversary,
-        sample=sample,
-        users=users,
-        defenses=tuple(defense or ()),
-        seed=seed,
-        victim_options=parse_options(set_ or []),
-        attack_options=dict(options_by_attack(option)),
-        keep_transcripts=keep_transcripts,
-        exhaustive=everything,
-        within=limit,
-    ).settled()
     columns = {
-        "update": request.updates,
-        "weighting": request.weightings,
-        "scenario": request.scenarios,
-        "attack": request.attacks,
-        "adversary": (adversary,),
+        "update": plan.updates,
+        "weighting": plan.weightings,
+        "scenario": [f"{update}/{weighting}" for update, weighting in plan.scenarios],
+        "attack": plan.attacks,
+        "adversary": (plan.adversary,),
     }
     build = build_of(fail_on, Vocabulary(values=OF_ATTACKS, columns=columns), against, junit)
-    if estimate:
-        _show_estimate(output, request, output.load(data, item_components, community, seed))
+    if output.estimate:
+        _show_estimate(output, plan, output.load(plan.data, item_components, community, plan.seed))
         return
-    title = f"What the {adversary} reads from {victim}, rounds {','.join(rounds)}"
+    title = f"What the {plan.adversary} reads from {plan.victim}, rounds {rounds}"
     with _as_found(output, title) as (update_bar, tell):
-        found = answer(
-            request,
-            lambda: output.load(data, item_components, community, seed),
-            update_bar,
-            jobs=who,
-            found=tell,
-        )
+        found = auditing.audit(
+            plan, lambda: output.load(plan.data, item_components, community, plan.seed), out, update_bar,
+            within=limit, keep_transcripts=keep_transcripts, jobs=who, found=tell,
+        )  # fmt: skip
     output.show(found.ratings.describe())
-    _show_table(output, found.rows, title)
-    _show_sentences(output, found.rows, found.lists_open, found.hint)
+    _show_findings(output, found, title)
     output.show(COLUMNS)
-    show_accounts(output, found.accounts)
-    changed = build.changes(found.rows)
-    build.show(output, changed)
-    accounts, told = accounts_as_json(found.accounts), as_records(changed)
-    output.results(found.rows, out, found.seconds, accounts=accounts, changes=told)
-    build.judge(found.rows, changed)
+    accounts = accounts_of(
+        plan.victim, found.victims, [one for text in plan.defenses for one in make_defenses(text)],
+        found.ratings, n_rounds=max(plan.rounds) + 1, seed=plan.seed, adversary=plan.adversary,
+    )  # fmt: skip
+    show_accounts(output, accounts)
+    _finish(output, found, out, build, accounts=accounts_as_json(accounts))
 
 
 def _audit_recording(
+    plan: GivenRecording,
+    output: Output,
     out: Path,
-    transcript: Path,
-    truth: Path | None,
-    adversary: str,
-    attacks: tuple[str, ...],
-    options: dict[str, dict[str, Any]],
-    sample: int,
-    seed: int,
     fail_on: list[str],
     against: Path | None,
     junit: Path | None,
-    exhaustive: bool | None,
     within: float | None,
-    output: Output,
 ) -> None:
     from audit.cli.gate import OF_ATTACKS, OF_CLAIMED, Vocabulary
+    from audit.experiments import given_recording
     from audit.experiments.ladder import expected
-    from audit.requests.recording_audit import RecordingRequest, audit_recording, settled
     from victims.transcript.client_names import called_by_name
 
-    request, opened = settled(
-        RecordingRequest(
-            out, transcript, truth, adversary, attacks, options, sample, seed, exhaustive, within
-        )
-    )
-    columns = {"attack": request.attacks, "adversary": (request.adversary,)}
-    named = re.compile(rf"adversary={re.escape(adversary)}(?=\s*(,|$))")  # as --adversary names it
-    if adversary:
-        fail_on = [named.sub(lambda _: f"adversary={request.adversary}", text) for text in fail_on]
+    asked = plan.adversary
+    plan, opened = given_recording.settled(plan)
+    columns = {"attack": plan.attacks, "adversary": (plan.adversary,)}
+    named = re.compile(rf"adversary={re.escape(asked)}(?=\s*(,|$))")  # as --adversary names it
+    if asked:
+        fail_on = [named.sub(lambda _: f"adversary={plan.adversary}", text) for text in fail_on]
     vocabulary = Vocabulary(values=(*OF_ATTACKS, *OF_CLAIMED), columns=columns)
     build = build_of(fail_on, vocabulary, against, junit)
     if output.estimate:
         sizes = [(opened.manifest.n_users, opened.messages.n_rows)]
-        output.show(expected(request.attacks, sizes, sample))
+        output.show(expected(plan.attacks, sizes, plan.sample))
         return
-    title = f"What the {request.adversary} reads from {transcript.name}"
+    title = f"What the {plan.adversary} reads from {plan.transcript.name}"
     with _as_found(output, title) as (update_bar, tell):
-        found = audit_recording(request, opened, update_bar, tell)
+        found = given_recording.audit(plan, opened, out, update_bar, within=within, found=tell)
     output.show(repr(opened))
-    if called := called_by_name(opened.path, request.adversary):
+    if called := called_by_name(opened.path, plan.adversary):
         output.show(f"{called}.")
-    _show_table(output, found.rows, title)
-    _show_sentences(output, found.rows, found.lists_open, found.hint)
+    _show_findings(output, found, title)
     for wrong in found.contradictions:
         output.show(f"{wrong}; {REMEDIES.get(wrong.key, IDENTIFY)}.")
-    if request.truth is not None:
+    if plan.truth is not None:
         output.show(COLUMNS)
     else:
         if found.lists_open:
@@ -240,26 +179,25 @@ def _audit_recording(
             "There is no truth to score against: clients_answered counts those for whom an attack, which "
             "abstains where nothing fits, has an answer; guess: the same on shuffled uploads."
         )
-    wrong_keys = [one._asdict() for one in found.contradictions]
-    changed = build.changes(found.rows)
-    build.show(output, changed)
-    told = as_records(changed)
-    output.results(found.rows, out, found.seconds, contradictions=wrong_keys, changes=told)
-    build.judge(found.rows, changed)
+    _finish(output, found, out, build, contradictions=[one._asdict() for one in found.contradictions])
 
 
-def _show_estimate(output: Output, request: AuditRequest, ratings: Ratings) -> None:
+def _finish(output: Output, found: Audited | AuditedRecording, out: Path, build: Build, **more: Any) -> None:
+    """Say what changed, where the rows are, and whether a bar is crossed."""
+    changes = build.changes(found.rows)
+    build.show(output, changes)
+    output.results(found.rows, out, found.seconds, **more, changes=as_records(changes))
+    build.judge(found.rows, changes)
+
+
+def _show_estimate(output: Output, plan: Audit, ratings: Ratings) -> None:
     from audit.experiments.ladder import expected
 
-    clients = min(request.users or ratings.n_users, ratings.n_users)
+    clients = min(plan.users or ratings.n_users, ratings.n_users)
     rated = ratings.n_ratings * clients // ratings.n_users
     rows = {"observed-only": rated, "include-unrated": clients * ratings.n_items}
-    sizes = [
-        (clients, len(request.rounds) * rows.get(weighting, rated))
-        for _ in request.updates
-        for weighting in request.weightings
-    ]
-    output.show(expected(request.attacks, sizes, request.sample))
+    sizes = [(clients, len(plan.rounds) * rows.get(weighting, rated)) for _, weighting in plan.scenarios]
+    output.show(expected(plan.attacks, sizes, plan.sample))
 
 
 @contextmanager
@@ -301,10 +239,11 @@ def _show_table(output: Output, rows: list[dict[str, Any]], title: str) -> None:
         output.show(line)
 
 
-def _show_sentences(output: Output, rows: list[dict[str, Any]], lists_open: bool, hint: str) -> None:
+def _show_findings(output: Output, found: Audited | AuditedRecording, title: str) -> None:
     from reports.audit import in_words
 
-    for sentence in in_words(rows, listed=lists_open):
+    _show_table(output, found.rows, title)
+    for sentence in in_words(found.rows, listed=found.lists_open):
         output.show(sentence)
-    if hint:
-        output.show(hint)
+    if found.hint:
+        output.show(found.hint)

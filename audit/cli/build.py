@@ -89,7 +89,7 @@ def build_of(
 ) -> Build:
     """Read what a build server asks."""
     from audit.cli.gate import parse
-    from audit.requests.result_files import file_of, rows_of
+    from audit.experiments.results import file_of, rows_of
     from victims.common.files import refuse_unwritable
 
     texts = list(fail_on or [])

@@ -30,12 +30,12 @@ def run_campaign(
     dry_run: bool = False,
 ) -> None:
     """Run a campaign, write its page, and judge it."""
+    from audit.actions import report
     from audit.campaigns.campaign_file import read_campaign
     from audit.campaigns.campaign_plans import load_data, matrix_of
     from audit.campaigns.matrix import counts_of, listed, run
     from audit.campaigns.parts import PROCEDURE
     from audit.experiments.estimates import estimated, try_out
-    from audit.requests.reporting import ReportRequest, report
     from reports.learning import worse_than_mean
 
     content = read_campaign(path)
@@ -69,10 +69,10 @@ def run_campaign(
     for note in notes:
         output.show(f"note: {note}")
     output.results(rows, out, taken, None, notes=notes, changes=told, cells=len(cells), **counts)
-    made = report(ReportRequest(out, title=content.title))
-    for system in made.page.systems:
+    page, files = report(out, title=content.title)
+    for system in page.systems:
         output.show(system.sentence)
-    output.show(f"page {made.files[0]}")
+    output.show(f"page {files[0]}")
     build.judge(rows, changed)
 
 

@@ -8,21 +8,17 @@ from typing import Annotated
 
 import typer
 
-from audit.cli.option_values import names, parse_floats
 from audit.cli.options import (
-    DataOption,
+    ALL_CORES,
     DistributedOption,
-    EstimateOption,
     FailOnOption,
     JobsOption,
-    JsonOption,
-    QuietOption,
-    SeedOption,
-    VictimOptions,
     examples,
+    from_plan,
     workers,
 )
 from audit.cli.output import Output, judge
+from audit.experiments.plan import Claims
 from victims.common.files import refuse_unwritable
 
 EXAMPLES = examples(
@@ -30,84 +26,36 @@ EXAMPLES = examples(
     "factorleak claims --data filmtrust --epsilon 0.1 --epsilon 1 --fail-on refuted",
 )
 
-EPSILONS = ["1"]
 
-
+@from_plan(Claims)
 def claims(
-    data: DataOption = "synthetic",
+    *,
+    output: Output,
     out: Annotated[Path, typer.Option(help="Directory for results; cells in it are reused.")] = Path(
         "CLAIMS"
     ),
-    protocol: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="hdpmf, pdpmf, dpmf, mf, hdpmf-r, each with an option if wanted, as hdpmf:mixing=draw. "
-            "Repeatable; the first four by default."
-        ),
-    ] = None,
-    noise: Annotated[
-        list[str] | None, typer.Option(help="once, fresh, composed. Repeatable; all by default.")
-    ] = None,
-    epsilons: Annotated[
-        list[str],
-        typer.Option(
-            "--epsilon",
-            "--epsilons",
-            help="Largest budgets, as 0.1,1,10; several draw the figure. Repeatable.",
-        ),
-    ] = EPSILONS,
-    rounds: Annotated[int, typer.Option(help="Rounds that the recommender watches, from the first.")] = 12,
-    epochs: Annotated[int, typer.Option(help="Epochs of the whole training.")] = 100,
-    repetitions: Annotated[
-        int,
-        typer.Option(help="Runs in each of two worlds for a second bound, of one client; 0: none."),
-    ] = 0,
-    bounds: Annotated[
-        bool, typer.Option(help="Plant ratings for lower bounds; without, what is read and the error alone.")
-    ] = True,
-    jobs: JobsOption = -1,
+    plan: Claims,
+    jobs: JobsOption = ALL_CORES,
     distributed: DistributedOption = None,
     fail_on: FailOnOption = None,
-    seed: SeedOption = 0,
-    set_: VictimOptions = None,
-    estimate: EstimateOption = False,
-    quiet: QuietOption = False,
-    as_json: JsonOption = False,
 ) -> None:
     """A claimed epsilon against what the recommender sees, reads and can prove."""
     from audit.cli.gate import OF_CLAIMS, Vocabulary, parse
-    from audit.epsilon.claim_cells import PROTOCOLS, Plan
     from audit.epsilon.claims import EXPERIMENT, budget_quantiles, settled
-    from audit.option_texts import parse_options
-    from defenses.noise.objective_noise import NOISES
     from reports.claims import budgets_line, claims_table
     from reports.claims_figure import claims_figure
 
-    output = Output(quiet, as_json, estimate)
     refuse_unwritable(out)
     who = workers(jobs, distributed)
-    plan = settled(
-        Plan(
-            protocols=names(protocol) or PROTOCOLS,
-            noises=names(noise) or NOISES,
-            epsilons=parse_floats("--epsilons", epsilons, "0.1,1,10"),
-            data=data,
-            rounds=rounds,
-            epochs=epochs,
-            repetitions=repetitions,
-            bounds=bounds,
-            seed=seed,
-            victim_options=parse_options(set_ or []),
-        )
-    )
+    plan = settled(plan)
     bars = parse(fail_on or [], Vocabulary(("leak", "refuted"), OF_CLAIMS, {"victim": plan.protocols}))
     start = time.perf_counter()
-    ratings = output.load(data)
+    ratings = output.load(plan.data)
     rows = output.grid("claims", EXPERIMENT, plan, ratings, out, who)
     output.show(ratings.describe())
     for epsilon in plan.epsilons:
-        output.show(budgets_line(budget_quantiles(epsilon, ratings, seed), epsilon))
-    output.show(claims_table(rows, f"Claims and what the recommender sees in {rounds} rounds"))
+        output.show(budgets_line(budget_quantiles(epsilon, ratings, plan.seed), epsilon))
+    output.show(claims_table(rows, f"Claims and what the recommender sees in {plan.rounds} rounds"))
     figures = claims_figure(rows, out) if len(plan.epsilons) > 1 else []
     for path in figures:
         output.show(f"figure {path}")

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from audit.cli.option_values import parse_numbers
 from audit.cli.options import (
     DataOption,
     EstimateOption,
@@ -26,6 +25,7 @@ from audit.cli.options import (
     examples,
 )
 from audit.cli.output import Output
+from audit.option_texts import parse_numbers
 from victims.common.errors import InputError
 from victims.common.files import refuse_unwritable
 

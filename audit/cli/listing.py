@@ -39,7 +39,7 @@ def list_(
     as_json: JsonOption = False,
 ) -> None:
     """List victims, defenses, attacks or adversaries, or the options of one with their defaults."""
-    from audit.requests.component_lists import components, options_of
+    from audit.components import components, options_of
 
     output = Output(quiet, as_json)
     if name is None:

@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from audit.cli.option_values import parse_floats, parse_numbers
 from audit.cli.options import (
     DataOption,
     JobsOption,
@@ -19,6 +18,7 @@ from audit.cli.options import (
     examples,
 )
 from audit.cli.output import Output
+from audit.option_texts import parse_floats, parse_numbers
 from victims.common.files import refuse_unwritable
 
 EXAMPLES = examples(

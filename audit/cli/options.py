@@ -1,74 +1,74 @@
-"""The options that commands share.
-
-How their values are read: ``audit.cli.option_values``.
-"""
+"""The options of commands: those of plans, made from their fields, and what is about the command itself."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
+from dataclasses import MISSING, fields
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 import typer
 
+from audit.cli.output import Output
+from audit.experiments import options as declared
+from audit.experiments.options import Option, options_of_plan
 from victims.common.errors import InputError
 
 if TYPE_CHECKING:
     from audit.experiments.cluster import Cluster
 
-WATCHED = ["4,5"]  # rounds, where nothing is said
-
-
-class Update(StrEnum):
-    """How clients update their factor."""
-
-    SEMI_ALS = "semi-als"
-    SGD = "sgd"
-
-
-class Weighting(StrEnum):
-    """Which rows clients upload."""
-
-    OBSERVED_ONLY = "observed-only"
-    INCLUDE_UNRATED = "include-unrated"
+ALL_CORES = -1  # what --jobs means by default
 
 
 def completing(group: str) -> Callable[[str], list[tuple[str, str]]]:
     """Make the shell completion of an option that takes a component."""
 
     def complete(incomplete: str) -> list[tuple[str, str]]:
-        from audit.requests.component_lists import components
+        from audit.components import components
 
         return [(one.name, one.summary) for one in components(group) if one.name.startswith(incomplete)]
 
     return complete
 
 
+def _flags(name: str, option: Option) -> tuple[str, ...]:
+    return option.flags or (f"--{name.replace('_', '-')}",)
+
+
+def _choices(name: str, values: tuple[str, ...]) -> Any:
+    return StrEnum(name.capitalize(), {one.replace("-", "_"): one for one in values})
+
+
+def asked(name: str, field: Any) -> Any:
+    """The type of a command's parameter for a declared field, as typer takes it."""
+    hint, option = get_args(field)
+    optional = type(None) in get_args(hint)
+    kind: Any = get_args(hint)[0] if optional else hint
+    if option.choices:
+        kind = _choices(name, option.choices)
+    if option.read is not None:
+        kind = list[kind if option.choices else str] | None
+    elif kind is not bool and (optional or option.choices):
+        kind = kind | None
+    flags = () if kind is bool and not option.flags else _flags(name, option)
+    complete = completing(option.group) if option.group else None
+    return Annotated[kind, typer.Option(*flags, help=option.help, autocompletion=complete)]
+
+
 QuietOption = Annotated[
     bool, typer.Option("--quiet", "-q", help="Print no tables, lines or progress; errors are still said.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON value instead of tables and lines.")]
-DataOption = Annotated[
-    str,
-    typer.Option(
-        help="synthetic, synthetic:users=500,items=800,seed=1, ml-100k or filmtrust (fetched), or a path"
-    ),
-]
-VictimOption = Annotated[
-    str, typer.Option(help="See `factorleak list victims`.", autocompletion=completing("victims"))
-]
-AttacksOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--attack",
-        "--attacks",
-        help="Attack to run; see `factorleak list attacks`. Repeatable. Default: those that adapt to the "
-        "victim and its defenses.",
-        autocompletion=completing("attacks"),
-    ),
-]
-ALL_CORES = -1  # what --jobs means by default
+DataOption = asked("data", declared.Data)
+VictimOption = asked("victim", declared.Victim)
+VictimOptions = asked("set", declared.VictimOptions)
+SeedOption = asked("seed", declared.Seed)
+UpdateOption = asked("update", declared.Update)
+WeightingOption = asked("weighting", declared.FirstWeighting)
+PreferredWeightingOption = asked("weighting", declared.Weighting)
+DefenseOption = asked("defense", declared.Defenses)
 JobsOption = Annotated[int, typer.Option(min=-1, help="Parallel processes; -1 is one per core.")]
 DistributedOption = Annotated[
     str | None,
@@ -79,23 +79,6 @@ DistributedOption = Annotated[
         "(extra distributed).",
     ),
 ]
-SeedOption = Annotated[int, typer.Option(help="Every random choice derives from it.")]
-RoundsOption = Annotated[
-    list[str], typer.Option("--rounds", help="Rounds to record, counted from 0: 4,5 or 0-9. Repeatable.")
-]
-VictimOptions = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        help="Hyper-parameter of the victim, name=value; see `factorleak list victims NAME`. Repeatable.",
-    ),
-]
-AttackOptions = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--option", help="Option of the attack, name=value; see `factorleak list attacks NAME`. Repeatable."
-    ),
-]
 ComponentsOption = Annotated[
     int | None,
     typer.Option(min=1, help="Replace item features by their first principal components."),
@@ -104,30 +87,6 @@ TagsOption = Annotated[
     Path | None,
     typer.Option(help="Replace item features by the tag genome in this directory (MovieLens)."),
 ]
-UpdatesOption = Annotated[list[Update] | None, typer.Option(help="Restrict the scenarios. Repeatable.")]
-WeightingsOption = Annotated[list[Weighting] | None, typer.Option(help="Restrict the scenarios. Repeatable.")]
-UpdateOption = Annotated[Update | None, typer.Option(help="Default: the victim's first.")]
-WeightingOption = Annotated[Weighting | None, typer.Option(help="Default: the victim's first.")]
-PreferredWeightingOption = Annotated[
-    Weighting | None, typer.Option(help="Default: include-unrated where the victim has it.")
-]
-OneAttackOption = Annotated[
-    list[str] | None, typer.Option(help="Option of one attack, ATTACK.name=value. Repeatable.")
-]
-DefenseOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="As laplace:scale=2,clip=10,known=false. Repeatable: several are applied in order.",
-        autocompletion=completing("defenses"),
-    ),
-]
-AdversaryOption = Annotated[
-    str,
-    typer.Option(
-        help="Whose view is attacked; see `factorleak list adversaries`.",
-        autocompletion=completing("adversaries"),
-    ),
-]
 SplitOption = Annotated[
     str,
     typer.Option(
@@ -135,8 +94,6 @@ SplitOption = Annotated[
     ),
 ]
 TestFractionOption = Annotated[float, typer.Option(help="Share of ratings held out by random and time.")]
-UsersOption = Annotated[int | None, typer.Option(help="Record a random sample of this many clients.")]
-SampleOption = Annotated[int, typer.Option(help="Clients for attacks that solve client by client (root-*).")]
 EstimateOption = Annotated[
     bool,
     typer.Option(
@@ -155,6 +112,85 @@ FailOnOption = Annotated[
         "X), METRIC.advantage_low>X, METRIC.value>X; @adversary=server,attack=NAME restricts it. Repeatable."
     ),
 ]
+
+
+def from_plan(plan: Any, *, estimate: bool = True) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Make a command of a function of ``plan``, ``output`` and options of its own.
+
+    The command has an option for each field of the plan that declares one, ``--quiet`` and ``--json``, and
+    ``--estimate`` unless the function has its own or none.
+    """
+    hints = get_type_hints(plan, include_extras=True)
+    options = options_of_plan(plan)
+    defaults = {
+        one.name: one.default if one.default_factory is MISSING else one.default_factory()
+        for one in fields(plan)
+        if one.name in options
+    }
+    output = {"quiet": QuietOption, "as_json": JsonOption} | (
+        {"estimate": EstimateOption} if estimate else {}
+    )
+
+    def make(function: Callable[..., None]) -> Callable[..., None]:
+        parameters: list[inspect.Parameter] = []
+        for one in inspect.signature(function, eval_str=True).parameters.values():
+            if one.name == "plan":
+                parameters += [
+                    _keyword(name, asked(name, hints[name]), _shown(options[name], default))
+                    for name, default in defaults.items()
+                ]
+            elif one.name != "output":
+                parameters.append(one)
+        parameters += [_keyword(name, hint, False) for name, hint in output.items()]
+
+        def command(**given: Any) -> None:
+            said = {
+                name: _read(options[name], given.pop(name), default) for name, default in defaults.items()
+            }
+            how = Output(**{name: given.pop(name) for name in output})
+            function(plan=plan(**said), output=how, **given)
+
+        command.__name__, command.__doc__ = function.__name__, function.__doc__
+        command.__module__ = function.__module__
+        command.__annotations__ = {one.name: one.annotation for one in parameters}
+        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        return command
+
+    return make
+
+
+def _keyword(name: str, hint: Any, default: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
+
+
+def _shown(option: Option, default: Any) -> Any:
+    """A default as typer shows it."""
+    if option.read is None:
+        return None if option.choices else default
+    return (
+        [",".join(f"{one:g}" if isinstance(one, float) else str(one) for one in default)] if default else None
+    )
+
+
+def _read(option: Option, given: Any, default: Any) -> Any:
+    """The value of a field."""
+    if given is None or (given is False and default is None):
+        return default
+    if option.read is not None:
+        return option.read(given)
+    return str(given) if option.choices else given
+
+
+def changed(plan: Any, *but: str) -> dict[str, bool]:
+    """Which options differ from their defaults, by their names on the command line; ``but`` some fields."""
+    declared_of = options_of_plan(type(plan))
+    return {
+        _flags(one.name, option)[0].removeprefix("--"): getattr(plan, one.name)
+        != (one.default if one.default_factory is MISSING else one.default_factory())
+        for one in fields(plan)
+        for option in [declared_of.get(one.name)]
+        if option is not None and one.name not in but
+    }
 
 
 def examples(*lines: str) -> str:

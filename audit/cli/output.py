@@ -97,7 +97,7 @@ class Output:
         item_tags: Path | None = None,
     ) -> Ratings:
         """The ratings that ``--data`` names; what the loader decided is said on stderr, losses in a table."""
-        from audit.requests.rating_data import ratings_of
+        from audit.rating_data import ratings_of
         from reports.losses import losses_table
 
         ratings = ratings_of(data, item_components, community, seed, item_tags=item_tags)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from audit.cli.option_values import names, parse_floats, parse_numbers
 from audit.cli.options import (
     DataOption,
     DistributedOption,
@@ -26,6 +25,7 @@ from audit.cli.options import (
 )
 from audit.cli.output import Output
 from audit.cli.predict_trusted import predict_trusted
+from audit.option_texts import names, parse_floats, parse_numbers
 from victims.common.errors import InputError
 from victims.common.files import refuse_unwritable
 

@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from audit.cli.option_values import names
 from audit.cli.output import Output
+from audit.option_texts import names
 from victims.common.files import refuse_unwritable
 
 if TYPE_CHECKING:

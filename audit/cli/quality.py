@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from audit.cli.option_values import names
 from audit.cli.options import (
     ComponentsOption,
     DataOption,
@@ -29,6 +28,7 @@ from audit.cli.options import (
     workers,
 )
 from audit.cli.output import Output
+from audit.option_texts import names
 from victims.common.files import refuse_unwritable
 
 EXAMPLES = examples(

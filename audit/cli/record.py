@@ -8,25 +8,9 @@ from typing import Annotated
 import typer
 
 from audit.cli.accounts import accounts_as_json, show_accounts
-from audit.cli.option_values import parse_rounds
-from audit.cli.options import (
-    WATCHED,
-    CommunityOption,
-    ComponentsOption,
-    DataOption,
-    DefenseOption,
-    JsonOption,
-    QuietOption,
-    RoundsOption,
-    SeedOption,
-    UpdateOption,
-    UsersOption,
-    VictimOption,
-    VictimOptions,
-    WeightingOption,
-    examples,
-)
+from audit.cli.options import CommunityOption, ComponentsOption, examples, from_plan
 from audit.cli.output import Output
+from audit.experiments.plan import Recording
 
 EXAMPLES = examples(
     "factorleak record demo --update sgd",
@@ -34,54 +18,33 @@ EXAMPLES = examples(
 )
 
 
+@from_plan(Recording, estimate=False)
 def record(
+    *,
+    output: Output,
     out: Annotated[Path, typer.Argument(help="Transcript directory to create.")],
-    data: DataOption = "synthetic",
-    victim: VictimOption = "fedmvmf",
-    update: UpdateOption = None,
-    weighting: WeightingOption = None,
-    rounds: RoundsOption = WATCHED,
-    users: UsersOption = None,
-    defense: DefenseOption = None,
-    seed: SeedOption = 0,
-    set_: VictimOptions = None,
+    plan: Recording,
     community: CommunityOption = None,
     item_components: ComponentsOption = None,
-    quiet: QuietOption = False,
-    as_json: JsonOption = False,
 ) -> None:
     """Run one victim and keep its transcript; truth and factors (and the clients' key) go beside it."""
+    from audit import actions
     from audit.epsilon.accounts import accounts_of
-    from audit.factories import make_victim, scenarios_of
-    from audit.option_texts import parse_options
-    from audit.requests.components import defenses_of
-    from audit.requests.recording import RecordRequest
-    from audit.requests.recording import record as answer
+    from audit.factories import make_defenses, make_victim, scenarios_of
     from victims.transcript.writer import truth_path
 
-    output = Output(quiet, as_json)
-    updates, weightings = scenarios_of(victim)
-    scenario = {"update": update or updates[0], "weighting": weighting or weightings[0]}
-    scenario = {name: str(value) for name, value in scenario.items()}
-    request = RecordRequest(
-        out=out,
-        victim=make_victim(victim, {**parse_options(set_ or []), **scenario}),
-        rounds=tuple(parse_rounds(rounds)),
-        users=users,
-        defenses=tuple(defenses_of(defense)),
-        seed=seed,
-    )
+    updates, weightings = scenarios_of(plan.victim)
+    scenario = {"update": plan.update or updates[0], "weighting": plan.weighting or weightings[0]}
+    victim = make_victim(plan.victim, {**plan.victim_options, **scenario})
+    defenses = [one for text in plan.defenses for one in make_defenses(text)]
     with output.progress("round") as update_bar:
-        ratings = answer(request, lambda: output.load(data, item_components, community, seed), update_bar)
+        ratings = actions.record(
+            victim, lambda: output.load(plan.data, item_components, community, plan.seed), out, update_bar,
+            rounds=plan.rounds, users=plan.users, defenses=defenses, seed=plan.seed,
+        )  # fmt: skip
     output.show(ratings.describe())
     output.show(f"transcript {out}, truth {truth_path(out)}")
-    accounts = accounts_of(
-        victim,
-        [request.victim],
-        request.defenses,
-        ratings,
-        n_rounds=max(request.rounds) + 1,
-        seed=seed,
-    )
+    n_rounds = max(plan.rounds) + 1
+    accounts = accounts_of(plan.victim, [victim], defenses, ratings, n_rounds=n_rounds, seed=plan.seed)
     show_accounts(output, accounts)
     output.finish({"transcript": out, "truth": truth_path(out), "accounts": accounts_as_json(accounts)})

@@ -26,21 +26,20 @@ def report(
     as_json: JsonOption = False,
 ) -> None:
     """Results as one self-contained page, as Markdown, and as figures."""
-    from audit.requests.reporting import ReportRequest
-    from audit.requests.reporting import report as answer
+
+    from audit import actions
 
     output = Output(quiet, as_json)
-    found = answer(ReportRequest(results, out, title))
-    output.show(found.page.headline)
-    for path in found.files:
+    page, files = actions.report(results, out, title)
+    output.show(page.headline)
+    for path in files:
         output.show(f"written {path}")
     output.finish(
         {
-            "headline": found.page.headline,
+            "headline": page.headline,
             "systems": [
-                {"system": one.name, "verdict": one.verdict, "sentence": one.sentence}
-                for one in found.page.systems
+                {"system": one.name, "verdict": one.verdict, "sentence": one.sentence} for one in page.systems
             ],
-            "files": list(found.files),
+            "files": list(files),
         }
     )

@@ -35,17 +35,17 @@ def score(
     as_json: JsonOption = False,
 ) -> None:
     """Score a reconstruction against the truth, beside the best guess without the transcript."""
+    from audit import actions
     from audit.cli.gate import parse
-    from audit.requests.scoring import ScoreRequest
-    from audit.requests.scoring import score as answer
     from audit.scoring.abstentions import grouped
     from reports.score import reliability_table, score_table
 
     output = Output(quiet, as_json)
     bars = parse(fail_on or [])
-    request = ScoreRequest(reconstruction, truth, transcript=transcript, reliability=reliability, seed=seed)
     with output.progress("score"):
-        found = answer(request)
+        found = actions.score(
+            reconstruction, truth, transcript=transcript, with_reliability=reliability, seed=seed
+        )
     manifest, read = found.manifest, found.reconstruction
     name = f"{read.attack} on {manifest.protocol} {manifest.rule_name}/{manifest.weighting}"
     output.show(score_table(found.metrics, name))

@@ -4,34 +4,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from audit.cli.accounts import accounts_as_json, show_accounts
-from audit.cli.option_values import names, options_by_attack, parse_floats, parse_rounds, texts
 from audit.cli.options import (
+    ALL_CORES,
     ComponentsOption,
-    DataOption,
     DistributedOption,
-    EstimateOption,
     JobsOption,
-    JsonOption,
-    OneAttackOption,
-    QuietOption,
-    SampleOption,
-    SeedOption,
-    UpdatesOption,
-    VictimOption,
-    VictimOptions,
-    WeightingsOption,
-    completing,
     examples,
+    from_plan,
     workers,
 )
 from audit.cli.output import Output
+from audit.experiments.plan import Sweep
 from victims.common.files import refuse_unwritable
 
 EXAMPLES = examples(
@@ -40,102 +29,56 @@ EXAMPLES = examples(
 )
 
 REDRAWN = 60.0  # seconds between two times that the figures are drawn of what is finished
-ATTACKS, SCALES, WATCHES = ["likelihood,published"], ["0,0.1,0.2,0.5,1,2,5,10"], ["1,5,20"]
 
 
+@from_plan(Sweep)
 def sweep(
+    *,
+    output: Output,
     out: Annotated[Path, typer.Option(help="Directory for results and figures; cells in it are reused.")] = (
         Path("SWEEP")
     ),
-    data: DataOption = "synthetic",
-    victim: VictimOption = "fedmvmf",
-    update: UpdatesOption = None,
-    weighting: WeightingsOption = None,
-    attacks: Annotated[
-        list[str],
-        typer.Option(
-            "--attack",
-            "--attacks",
-            help="Attacks: the first is drawn for all rounds, the second beside it; published is paper 000's "
-            "procedure with the solver of its Table 6 for the scenario. Repeatable.",
-            autocompletion=completing("attacks"),
-        ),
-    ] = ATTACKS,
-    scales: Annotated[
-        list[str],
-        typer.Option("--scale", "--scales", help="Laplace scales b of the uploads; 0 is none. Repeatable."),
-    ] = SCALES,
-    rounds: Annotated[
-        list[str],
-        typer.Option("--rounds", help="Numbers of rounds that the server watches. Repeatable."),
-    ] = WATCHES,
-    first: Annotated[int, typer.Option(help="First round that is watched, counted from 0.")] = 4,
-    users: Annotated[int, typer.Option(help="Clients to record; all take part in training.")] = 120,
-    sample: SampleOption = 20,
+    plan: Sweep,
     published: Annotated[
         bool,
         typer.Option(
-            help="Draw Figures 1 to 3 of paper 000 as well; name published and guess-uniform as attacks."
+            help="Draw Figures 1 to 3 of Mai & Pang 2023 as well; name published and guess-uniform as "
+            "attacks."
         ),
     ] = False,
-    jobs: JobsOption = -1,
+    jobs: JobsOption = ALL_CORES,
     distributed: DistributedOption = None,
-    seed: SeedOption = 0,
-    set_: VictimOptions = None,
-    option: OneAttackOption = None,
     item_components: ComponentsOption = None,
-    estimate: EstimateOption = False,
-    quiet: QuietOption = False,
-    as_json: JsonOption = False,
 ) -> None:
     """Accuracy against noise scale and rounds watched: rows, figures, and how strong the attack is."""
     from audit.epsilon.accounts import accounts_of
-    from audit.experiments.sweep import EXPERIMENT, Sweep, settled
-    from audit.option_texts import parse_options
-    from audit.requests.components import defenses_of
+    from audit.experiments.sweep import EXPERIMENT, as_named, settled, victim_of
+    from audit.factories import make_defenses
     from reports.published_noise import published_figures
     from reports.sweep import sweep_table
     from reports.sweep_figures import sweep_figures
 
-    output = Output(quiet, as_json, estimate)
     who = workers(jobs, distributed)
     refuse_unwritable(out)
-    plan = settled(
-        Sweep(
-            victim=victim,
-            data=data,
-            updates=texts(update),
-            weightings=texts(weighting),
-            attacks=names(attacks),
-            scales=tuple(sorted(set(parse_floats("--scales", scales, "0,0.5,2")))),
-            rounds=tuple(parse_rounds(rounds)),
-            first=first,
-            users=users,
-            sample=sample,
-            seed=seed,
-            victim_options=parse_options(set_ or []),
-            attack_options=dict(options_by_attack(option)),
-        )
-    )
+    plan = settled(plan)
     chosen = plan.attacks
     start = time.perf_counter()
-    ratings = output.load(data, item_components)
+    ratings = output.load(plan.data, item_components)
 
     def draw(finished: list[dict[str, Any]]) -> list[Path]:
-        return sweep_figures(plan.as_named(finished), out, *chosen)
+        return sweep_figures(as_named(plan, finished), out, *chosen)
 
     rows = output.grid("sweep", EXPERIMENT, plan, ratings, out, who, _every(REDRAWN, draw))
     output.show(ratings.describe())
-    title = f"Ratings that {chosen[0]} reads from {victim} under Laplace noise"
-    shown = plan.as_named(rows)
-    output.show(sweep_table(shown, title, chosen[0]))
+    title = f"Ratings that {chosen[0]} reads from {plan.victim} under Laplace noise"
+    output.show(sweep_table(as_named(plan, rows), title, chosen[0]))
     accounts = accounts_of(
-        victim,
-        [plan.victim_of(*scenario) for scenario in product(plan.updates, plan.weightings)],
-        defenses_of([f"laplace:scale={scale}" for scale in [max(plan.scales)] if scale]),
+        plan.victim,
+        [victim_of(plan, update, weighting) for update in plan.updates for weighting in plan.weightings],
+        [one for scale in [max(plan.scales)] if scale for one in make_defenses(f"laplace:scale={scale}")],
         ratings,
-        n_rounds=first + max(plan.rounds),
-        seed=seed,
+        n_rounds=plan.first + max(plan.rounds),
+        seed=plan.seed,
         on_received=False,
     )
     show_accounts(output, accounts)

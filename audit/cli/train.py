@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from audit.cli.accounts import accounts_as_json, show_accounts
-from audit.cli.option_values import parse_rounds
 from audit.cli.options import (
     ComponentsOption,
     DataOption,
@@ -27,6 +26,7 @@ from audit.cli.options import (
     examples,
 )
 from audit.cli.output import Output
+from audit.option_texts import parse_rounds
 from victims.common.errors import InputError
 from victims.common.files import refuse_unwritable
 
@@ -72,12 +72,12 @@ def train(
     as_json: JsonOption = False,
 ) -> None:
     """Train a victim, with a server or without, unrecorded; show how well it predicts held-out ratings."""
+    from audit.components import defenses_of
     from audit.epsilon.accounts import accounts_of
     from audit.experiments.plan_rules import SEED
     from audit.experiments.tuning import Search
     from audit.factories import make_victim, scenarios_of
     from audit.option_texts import parse_options
-    from audit.requests.components import defenses_of
     from reports.learning import learning_table
     from victims.common.validation import require
     from victims.data.splits import split_by

@@ -36,7 +36,7 @@ def check(
     as_json: JsonOption = False,
 ) -> None:
     """Say what a recording holds, what its rule is taken to be, and which attacks apply."""
-    from audit.requests.transcript_check import check_transcript
+    from audit.transcript_check import check_transcript
     from reports.transcript import attacks_table, facts_table, rule_table
 
     output = Output(quiet, as_json)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -12,11 +11,11 @@ from audit.code_identity import FILE, code_used
 from audit.experiments.grid import Cell
 from audit.experiments.metric_rows import failed_row
 from audit.experiments.naming import cell_path, content_of
+from audit.experiments.plan import Claims
 from audit.experiments.prediction_plan import NOWHERE
 from audit.experiments.private_mf import VICTIM, System, system_of
 from audit.experiments.results import Row
 from audit.factories import make_defenses, make_victim
-from defenses.noise.objective_noise import NOISES
 from victims.common.errors import InputError
 from victims.data.movielens_files import published_split
 from victims.data.ratings import Ratings
@@ -26,38 +25,14 @@ from victims.transcript.reader import open_transcript
 from victims.transcript.view import View
 
 BOUND = "empirical_epsilon"  # the metric
-PROTOCOLS = ("hdpmf", "pdpmf", "dpmf", "mf")
 NO_NOISE = "none"  # of a protocol that nothing protects
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What to audit."""
-
-    protocols: tuple[str, ...] = PROTOCOLS
-    noises: tuple[str, ...] = NOISES
-    epsilons: tuple[float, ...] = (1.0,)  # largest budgets
-    data: str = "synthetic"  # as given to ``--data``; part of the results
-    rounds: int = 12  # rounds that the recommender watches, from the first
-    epochs: int = 100  # of the whole training
-    repetitions: int = 0  # runs of the protocol in each of two worlds, for one client; 0 for none
-    # whether ratings are planted for lower bounds; without, what is read and the error are measured alone
-    bounds: bool = True
-    seed: int = 0
-    victim_options: dict[str, Any] = field(default_factory=dict)
-    source: str = ""  # where the published split is looked for; empty: what ``data`` says
-
-    @property
-    def victim(self) -> dict[str, Any]:
-        """Options of the victim."""
-        return {**self.victim_options, "epochs": str(self.epochs)}
 
 
 @dataclass(frozen=True)
 class Claim:
     """The task of a cell."""
 
-    plan: Plan
+    plan: Claims
     protocol: str
     noise: str
     epsilon: float  # largest budget
@@ -91,7 +66,7 @@ class Claim:
         return [failed_row(self.columns(), error, BOUND, verdict="")]
 
 
-def tasks_of(plan: Plan, n_users: int) -> list[Claim]:
+def tasks_of(plan: Claims, n_users: int) -> list[Claim]:
     """List what a plan audits."""
     return [
         Claim(plan, protocol, noise, epsilon, repetitions, n_users)
@@ -102,7 +77,7 @@ def tasks_of(plan: Plan, n_users: int) -> list[Claim]:
     ]
 
 
-def cells_of(plan: Plan, ratings: Ratings, directory: Path) -> list[Cell[Claim]]:
+def cells_of(plan: Claims, ratings: Ratings, directory: Path) -> list[Cell[Claim]]:
     """List the cells of a plan."""
     if np.diff(ratings.indptr).min() < 1:
         raise InputError("every client must have a rating, for one of each is planted; drop the others")

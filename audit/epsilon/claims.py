@@ -18,21 +18,15 @@ import numpy as np
 from jaxtyping import Float
 
 from audit.epsilon.claim_bounds import planted_bounds, repeated_bounds
-from audit.epsilon.claim_cells import Claim, Plan, cells_of, recorded, tasks_of, trained
+from audit.epsilon.claim_cells import Claim, cells_of, recorded, tasks_of, trained
 from audit.epsilon.many_runs import typical_client
 from audit.experiments.answers import answered
 from audit.experiments.experiment import Experiment
 from audit.experiments.grid import Cell, Procedure, Say, only_ratings
 from audit.experiments.metric_rows import metric_rows
-from audit.experiments.plan_rules import (
-    NAMES,
-    OPTIONS,
-    SEED,
-    TEXT,
-    each_once,
-    refuse_said_elsewhere,
-    refuse_too_many,
-)
+from audit.experiments.options import check
+from audit.experiments.plan import Claims
+from audit.experiments.plan_rules import each_once, refuse_said_elsewhere, refuse_too_many
 from audit.experiments.prediction_plan import TESTED
 from audit.experiments.private_mf import VICTIM
 from audit.experiments.results import Row, make_row
@@ -40,11 +34,8 @@ from audit.factories import make_attack, make_defenses, make_victim
 from audit.scoring.limits import Ceiling
 from audit.scoring.truth import Truth, read_truth
 from defenses.accounting.budgets import Specification, budgets, draw
-from defenses.accounting.ranges import usable
-from defenses.noise.objective_noise import NOISES
 from victims.common.errors import InputError
 from victims.common.files import remove
-from victims.common.validation import each, flag, one_of, require_fields, whole
 from victims.data.movielens_files import published_split
 from victims.data.ratings import Ratings
 from victims.data.subsets import leave_out
@@ -54,22 +45,9 @@ from victims.transcript.reader import open_transcript
 from victims.transcript.writer import truth_path
 
 
-def settled(plan: Plan) -> Plan:
+def settled(plan: Claims) -> Claims:
     """Check the numbers and options of a plan."""
-    require_fields(
-        plan,
-        "claims",
-        protocols=NAMES,
-        noises=each(one_of(*NOISES)),
-        epsilons=each(usable()),
-        data=TEXT,
-        rounds=whole(2, 1_000_000),
-        epochs=whole(2, 1_000_000),
-        repetitions=whole(0, 1_000_000),
-        bounds=flag(),
-        seed=SEED,
-        victim_options=OPTIONS,
-    )
+    check(plan, "claims")
     refuse_said_elsewhere("claims", plan.victim_options, epochs="epochs")
     plan = replace(
         plan,

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from attacks.identify.identification import Contradiction
+from attacks.identify.identify import identify
 from audit.code_identity import attack_code
 from audit.experiments.attack_rows import Attempt, rows_of, users_of_others
-from audit.experiments.campaign import check_adversary
+from audit.experiments.auditing import check_adversary
 from audit.experiments.grid import Cell, Found, Procedure, Report, Say, silent
-from audit.experiments.ladder import not_needed
+from audit.experiments.hints import lists_open, other_adversary
+from audit.experiments.ladder import by_cost, is_exhaustive, not_needed
 from audit.experiments.metric_rows import failed_row
 from audit.experiments.naming import cell_path
-from audit.experiments.plan_rules import refuse_idle_options
+from audit.experiments.options import check
+from audit.experiments.plan import GivenRecording
+from audit.experiments.plan_rules import SECONDS, refuse_idle_options
 from audit.experiments.results import Row
 from audit.experiments.runner import run_grid
 from audit.factories import make_attack
@@ -23,8 +29,11 @@ from audit.keys import view_of
 from audit.registry import entries, is_guess
 from audit.scoring.factor_truth import factors_beside
 from audit.scoring.truth import Truth, read_truth
+from victims.common.errors import InputError
+from victims.common.files import refuse_unwritable
+from victims.common.validation import or_none, require
 from victims.transcript.client_names import names_of
-from victims.transcript.reader import Transcript
+from victims.transcript.reader import Transcript, open_transcript
 from victims.transcript.writer import key_path, truth_path
 
 BEST_GUESS = "guess-majority"
@@ -32,17 +41,17 @@ BLOCK = 1 << 20
 
 
 @dataclass(frozen=True)
-class GivenRecording:
-    """What to attack, and how."""
+class Audited:
+    """What was found in a recording."""
 
-    transcript: Path
-    truth: Path | None
-    adversary: str
-    attacks: tuple[str, ...]
-    attack_options: dict[str, dict[str, Any]] = field(default_factory=dict)  # attack -> its options
-    sample: int = 20  # clients for attacks that solve client by client
-    seed: int = 0
-    exhaustive: bool = True  # attack also where every question of an attack is answered
+    plan: GivenRecording  # settled; ``truth`` is None where there is none
+    transcript: Transcript
+    rows: list[Row]  # with the columns of ``results.json``
+    contradictions: tuple[Contradiction, ...]  # what of the declared rule the uploads contradict
+    seconds: float
+    hint: str = ""  # whose view to ask about where this adversary is sent nothing; otherwise empty
+    # whether uploads name the items that clients rated; without truth: where they name no others
+    lists_open: bool = False
 
 
 class Opened(NamedTuple):
@@ -60,12 +69,24 @@ class AttackedRecording(NamedTuple):
     columns: Row
 
 
-def truth_beside(transcript: Path, truth: Path | None) -> Path | None:
-    """Where the truth is: as given, else beside the recording, else nowhere."""
-    if truth is not None:
-        return truth
-    beside = truth_path(transcript)
-    return beside if beside.is_file() else None
+def settled(plan: GivenRecording) -> tuple[GivenRecording, Transcript]:
+    """Open the recording, and fill in what the plan leaves empty."""
+    check(plan, "an audit")
+    if not isinstance(plan.transcript, Path):
+        raise InputError(f"transcript must be the directory of a recording, got {plan.transcript!r:.80}")
+    opened = open_transcript(plan.transcript)
+    truth = plan.truth
+    if truth is None and (beside := truth_path(plan.transcript)).is_file():
+        truth = beside
+    every = every_attack(with_truth=truth is not None)
+    filled = replace(
+        plan,
+        truth=truth,
+        adversary=opened.adversary(plan.adversary),
+        attacks=plan.attacks or by_cost(every, opened.manifest.n_users, opened.messages.n_rows),
+        exhaustive=is_exhaustive(plan.exhaustive, plan.attacks, plan.attack_options),
+    )
+    return filled, opened
 
 
 def every_attack(with_truth: bool) -> tuple[str, ...]:
@@ -76,24 +97,38 @@ def every_attack(with_truth: bool) -> tuple[str, ...]:
     return (*reading, BEST_GUESS) if with_truth else tuple(reading)
 
 
-def run(
-    given: GivenRecording,
+def audit(
+    plan: GivenRecording,
     transcript: Transcript,
     directory: Path,
-    *,
     report: Report = silent,
+    *,
+    within: int | float | None = None,
     found: Found = silent,
-    deadline: float | None = None,
-) -> list[Row]:
-    """Run every attack that was not run yet, and write the result files."""
-    for name in given.attacks if given.exhaustive else given.attack_options:  # of all few are imported
-        make_attack(name, given.attack_options.get(name))
-    refuse_idle_options(given.attack_options, given.attacks)
-    check_adversary(given.adversary)
-    opened = Opened(transcript, None if given.truth is None else _truth_of(given.truth, given, transcript))
+) -> Audited:
+    """Run every attack of a settled plan that was not run yet, and write the result files.
+
+    ``within`` is in seconds, after which what was not reached is NOT TESTED.
+    """
+    require("an audit", "within", within, or_none(SECONDS), "the default is none")
+    refuse_unwritable(directory)
+    start = time.monotonic()
+    for name in plan.attacks if plan.exhaustive else plan.attack_options:  # of all few are imported
+        make_attack(name, plan.attack_options.get(name))
+    refuse_idle_options(plan.attack_options, plan.attacks)
+    check_adversary(plan.adversary)
+    truth = None if plan.truth is None else _truth_of(plan.truth, plan, transcript)
     procedure = Procedure(_prepared, _measured, _failed, unneeded=_unneeded)
-    cells = _cells(given, opened.transcript, directory)
-    return run_grid(cells, procedure, opened, directory, report=report, found=found, deadline=deadline)
+    deadline = None if within is None else start + within
+    cells = _cells(plan, transcript, directory)
+    rows = run_grid(
+        cells, procedure, Opened(transcript, truth), directory, report=report, found=found, deadline=deadline
+    )
+    view = view_of(transcript, plan.adversary)
+    report(len(plan.attacks), len(plan.attacks), "which rule the uploads follow")  # up to a minute
+    contradictions = identify(view).contradictions(view.manifest)
+    hint, seconds = other_adversary(transcript, view), time.monotonic() - start
+    return Audited(plan, transcript, rows, contradictions, seconds, hint, lists_open(view, truth))
 
 
 def _truth_of(path: Path, given: GivenRecording, transcript: Transcript) -> Truth:

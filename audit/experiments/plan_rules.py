@@ -10,8 +10,6 @@ import math
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
-import numpy as np
-
 from victims.common.errors import InputError
 from victims.common.validation import Rule, above, each, whole, words
 
@@ -29,12 +27,23 @@ SECONDS = above(0)
 TEXT = Rule("text", lambda value: isinstance(value, str))
 MOST_WATCHED = 100_001  # rounds: as many as a range of --rounds may have
 WATCHED = each(ROUND, most=MOST_WATCHED)
-PLAIN = (str, int, float, bool, type(None), np.generic)  # what a command line can write
+ANY_WATCHED = each(ROUND, fewest=0, most=MOST_WATCHED)
+
+
+def _is_plain(value: object) -> bool:
+    """Whether a command line can write it; also a number of NumPy, which is not imported for that."""
+    if value is None or isinstance(value, str | int | float):
+        return True
+    return type(value).__module__ == "numpy" and getattr(value, "ndim", 1) == 0 and not _is_array(value)
+
+
+def _is_array(value: object) -> bool:
+    return type(value).__name__ == "ndarray"
 
 
 def _are_options(value: object) -> bool:
     return isinstance(value, Mapping) and all(
-        NAME.holds(name) and isinstance(one, PLAIN) for name, one in value.items()
+        NAME.holds(name) and _is_plain(one) for name, one in value.items()
     )
 
 

@@ -22,7 +22,7 @@ from audit.experiments.plan_rules import (
 )
 from audit.experiments.private_mf import VICTIM, system_of
 from audit.factories import make_defenses, make_victim
-from defenses.noise.objective_noise import NOISES
+from defenses.accounting.ranges import NOISES
 from victims.common.errors import InputError
 from victims.common.validation import (
     each,

@@ -10,6 +10,7 @@ from victims.common.errors import InputError
 from victims.common.validation import Rule, between
 
 SMALLEST, LARGEST = 1e-9, 1e9
+NOISES = ("once", "fresh", "composed")  # when an objective's noise is drawn: see ``ObjectiveNoise``
 LEAST = 1e-30  # of a budget that weights and epochs have divided
 
 

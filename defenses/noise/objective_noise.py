@@ -34,7 +34,7 @@ from jaxtyping import Float
 
 from defenses.accounting.budgets import Specification, budgets, draw
 from defenses.accounting.proofs import ONE_RATING
-from defenses.accounting.ranges import LEAST
+from defenses.accounting.ranges import LEAST, NOISES
 from defenses.accounting.row_noise import NAMED
 from defenses.accounting.shared_noise import CANCELS, first_round
 from defenses.accounting.thresholds import Threshold, threshold_share
@@ -50,7 +50,6 @@ ONE_VALUE = (
     "neighbours: recordings that differ in the value of one rating; view: round 0, the only one that ran; "
     "not claimed: anything of a client's ratings together, of which items it rated, or of later rounds"
 )
-NOISES = ("once", "fresh", "composed")  # when noise is drawn: see ``ObjectiveNoise``
 
 
 @dataclass(frozen=True)

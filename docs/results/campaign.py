@@ -11,7 +11,7 @@ import csv
 import sys
 from pathlib import Path
 
-from audit.requests.result_files import file_of, rows_of
+from audit.experiments.results import file_of, rows_of
 from reports.leaks import WORST_OFF, best, of_group
 from reports.page.frontier import AXES, frontier_frame
 from reports.page.overview import System, systems_of

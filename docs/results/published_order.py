@@ -14,9 +14,10 @@ from pathlib import Path
 import numpy as np
 
 import factorleak as fl
-from audit.epsilon.claim_cells import Claim, Plan
+from audit.epsilon.claim_cells import Claim
 from audit.epsilon.claims import held_out_error, told_ceiling
 from audit.experiments.metric_rows import metric_rows
+from audit.experiments.plan import Claims
 from audit.factories import make_defenses, make_victim
 from audit.scoring.limits import Ceiling
 from audit.scoring.truth import read_truth
@@ -78,7 +79,7 @@ def main() -> None:
     lines: list[list[str]] = []
     for name, protocol, noise in SYSTEMS:
         claim = Claim(
-            Plan(data=given.data, victim_options=dict(ORDER)), protocol, noise, 1.0, 0, ratings.n_users
+            Claims(data=given.data, victim_options=dict(ORDER)), protocol, noise, 1.0, 0, ratings.n_users
         )
         lines.append(line(name, claim, ratings, given.out, users))
         print(" | ".join(lines[-1]), flush=True)

@@ -18,8 +18,8 @@ from attacks.metadata.guess import GuessMajority
 from audit import plugins
 from audit.code_identity import code_used
 from audit.experiments.answers import WrongAnswer, answered
-from audit.experiments.sweep import Sweep, settled
-from audit.experiments.sweep_cells import cells_of
+from audit.experiments.plan import Sweep
+from audit.experiments.sweep import cells_of, settled
 from audit.factories import make_attack, make_defense
 from audit.registry import entries
 from audit.shell.debugging import VARIABLE

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from audit.experiments.compare import Comparison, adapted, settled, short_of_rounds
+from audit.experiments.comparison import adapted, settled, short_of_rounds
+from audit.experiments.plan import Comparison
 from audit.factories import UNDECLARED, attackers_of, make_attack, make_defense, make_defenses, make_victim
 from audit.keys import view_of
 from audit.registry import BUILT_IN, entries

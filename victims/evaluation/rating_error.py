@@ -48,7 +48,7 @@ def learning_curve(
     victim: Victim,
     train: Ratings,
     test: Ratings,
-    rounds: list[int],
+    rounds: Sequence[int],
     *,
     defenses: Sequence[Defense] = (),
     seed: int = 0,

@@ -21,7 +21,8 @@ from attacks.sums.broadcast_sums import (
     implied_sums,
 )
 from attacks.sums.parallel_rows import NOBODY_ALONE, sums_of_others
-from audit.experiments import campaign
+from audit.experiments import auditing
+from audit.experiments.plan import Audit
 from audit.factories import make_defenses
 from audit.keys import view_of
 from audit.scoring.pseudonyms import CLAIMED, CLIENTS, pseudonym_scores
@@ -276,16 +277,18 @@ class TestReading:
         assert found[CLIENTS][1].sum() < 0.1 * scores[CLIENTS][1].sum()
 
     def test_a_campaign_says_so(self, sparse, tmp_path):
-        plan = campaign.Campaign(
+        plan = Audit(
             updates=("semi-als", "sgd"), weightings=("observed-only",), attacks=("aggregate",),
             rounds=(0, 1), adversary="item-server", defenses=(IDEAL,),
         )  # fmt: skip
-        rows = campaign.run(plan, sparse, tmp_path)
+        rows = auditing.run(auditing.settled(plan), sparse, tmp_path)
         for update in plan.updates:
             mine = {row["metric"]: row for row in rows if row["update"] == update}
             assert mine[CLAIMED]["verdict"] == "LEAK"
             assert mine[CLAIMED]["baseline"] < 0.6
-        later = campaign.run(replace(plan, rounds=(4, 5), updates=("semi-als",)), sparse, tmp_path)
+        later = auditing.run(
+            auditing.settled(replace(plan, rounds=(4, 5), updates=("semi-als",))), sparse, tmp_path
+        )
         assert [(row["status"], row["reason"]) for row in later] == [("not applicable", NO_START)]
 
 

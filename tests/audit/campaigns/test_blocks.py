@@ -13,7 +13,7 @@ from audit.campaigns.campaign_file import read_campaign
 from audit.campaigns.campaign_plans import load_data, matrix_of
 from audit.campaigns.matrix import listed
 from audit.experiments.false_discoveries import controlled
-from audit.requests.result_files import rows_of
+from audit.experiments.results import rows_of
 from victims.common.errors import InputError
 
 DATA = "synthetic:users=20,items=20,ratings_per_user=8"
@@ -125,7 +125,7 @@ def test_a_defense_that_a_victim_cannot_have(run, tmp_path):
     grid = '[grid]\nruns = 1\ntrained = 1\nadversaries = ["server"]\nattacks = ["guess-majority"]\n'
     victims = '[[victim]]\nname = "mf"\n[[victim]]\nname = "fedmf"\nset = { upload = "part-text" }\n'
     found = all_of(tmp_path, grid + 'defenses = ["unrated-sampling"]\n' + victims)
-    assert {cell.task.task.comparison.victim for cell in found.cells} == {"fedmf"}
+    assert {cell.task.task.plan.victim for cell in found.cells} == {"fedmf"}
     assert [(row["victim"], row["status"], row["metric"]) for row in found.excluded] == [
         ("mf", "not applicable", metric) for metric in ("rating_accuracy", "cost", "quality")
     ]

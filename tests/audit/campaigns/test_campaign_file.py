@@ -66,9 +66,9 @@ def test_exclusions_are_rows_with_their_reason(tmp_path):
     assert {row["verdict"] for row in rows} == {"NOT TESTED"}
     assert rows[0]["reason"] == "excluded by the campaign: known"
     tasks = [cell.task.task for cell in cells]
-    assert not any(task.defense == "none" and task.comparison.seed == 1 for task in tasks)
+    assert not any(task.defense == "none" and task.plan.seed == 1 for task in tasks)
     assert all(
-        "server" not in task.comparison.adversaries
+        "server" not in task.plan.adversaries
         for task in tasks
         if task.defense == "laplace:b=2" and task.question == "leakage"
     )

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from audit.cli.main import app
-from audit.requests.result_files import rows_of
+from audit.experiments.results import rows_of
 from victims.common.errors import InputError
 
 SMALL = "synthetic:users=20,items=30"

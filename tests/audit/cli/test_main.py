@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 from audit.cli.main import app
-from audit.cli.option_values import parse_rounds
 from audit.experiments.results import COLUMNS
+from audit.option_texts import parse_rounds
 from tests.oracles.simulator import Reference
 from victims.common.errors import InputError
 
@@ -141,7 +141,7 @@ class TestAudit:
         def explode(*_: object, **__: object) -> None:
             raise ArithmeticError("boom")
 
-        monkeypatch.setattr("audit.experiments.campaign.run", explode)
+        monkeypatch.setattr("audit.experiments.auditing.run", explode)
         code, _, error = run("audit", "--data", SMALL, "--out", tmp_path / "R", "--fail-on", "leak")
         assert code == 70
         assert "internal error" in error
@@ -373,7 +373,7 @@ class TestMessages:
 
 
 def test_rounds():
-    assert parse_rounds("3, 0-1") == [0, 1, 3]
+    assert parse_rounds("3, 0-1") == (0, 1, 3)
     with pytest.raises(InputError):
         parse_rounds("1-9999999")
 

@@ -13,8 +13,8 @@ import pytest
 import typer
 
 from audit.cli.main import app
-from audit.cli.option_values import names, parse_floats, parse_numbers, parse_rounds
 from audit.factories import make_attack
+from audit.option_texts import names, parse_floats, parse_numbers, parse_rounds
 from audit.registry import BUILT_IN
 
 SMALL = "synthetic:users=15,items=20,ratings_per_user=6"
@@ -152,7 +152,7 @@ class TestQuiet:
 
 class TestRepeatedOptions:
     def test_repeated_or_listed(self):
-        assert parse_rounds(["4", "6-7"]) == parse_rounds("4,6-7") == [4, 6, 7]
+        assert parse_rounds(["4", "6-7"]) == parse_rounds("4,6-7") == (4, 6, 7)
         assert parse_numbers("--items", ["4", "5,6"]) == (4, 5, 6)
         assert parse_floats("--scales", ["0", "0.5,2"], "0,1") == (0, 0.5, 2)
         assert names(["a,b", "b"]) == ("a", "b")

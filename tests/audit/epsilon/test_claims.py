@@ -12,9 +12,10 @@ from rich.console import Console
 from audit.epsilon import claims
 from audit.epsilon.canaries import plant, worlds
 from audit.epsilon.claim_bounds import BOUND
-from audit.epsilon.claim_cells import Claim, Plan, recorded
+from audit.epsilon.claim_cells import Claim, recorded
 from audit.epsilon.lower_bounds import from_one_run, from_repetitions
 from audit.epsilon.many_runs import typical_client
+from audit.experiments.plan import Claims
 from audit.factories import make_defenses
 from audit.scoring.truth import read_truth
 from reports.claims import claims_table
@@ -99,7 +100,7 @@ def test_worlds_differ_in_the_canaries_alone(small):
 
 @pytest.mark.thorough
 def test_claims(small, tmp_path):
-    plan = Plan(
+    plan = Claims(
         protocols=("hdpmf", "mf"), noises=("once", "fresh"), rounds=5, epochs=6,
         epsilons=(1.0,), repetitions=10, victim_options={"factors": "4", "learning_rate": "0.01"},
     )  # fmt: skip
@@ -135,13 +136,13 @@ def test_claims(small, tmp_path):
     again = claims.run(plan, small, tmp_path, jobs=1)
     assert json.dumps(again) == json.dumps(rows)
     with pytest.raises(InputError, match="rounds of claims must be a whole number from 2"):
-        claims.run(Plan(rounds=1), small, tmp_path)
+        claims.run(Claims(rounds=1), small, tmp_path)
 
 
 def test_what_a_fellow_client_reads(tmp_path):
     """Under mf V tells the sums in every round, and clients who are alone in some of them show."""
     sparse = generate(Synthetic(users=60, items=300, ratings_per_user=6.0, single=0.0, seed=5))
-    claim = Claim(Plan(protocols=("mf",), rounds=2, epochs=2), "mf", "none", 1.0, 0, sparse.n_users)
+    claim = Claim(Claims(protocols=("mf",), rounds=2, epochs=2), "mf", "none", 1.0, 0, sparse.n_users)
     recorded(claim, sparse, tmp_path / "leak")
     truth = read_truth(truth_path(tmp_path / "leak"))
     shared = {"victim": "mf", "defense": "none", "n_users": 60}

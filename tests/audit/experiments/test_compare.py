@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from audit.experiments.compare import Comparison, run, settled
+from audit.experiments.comparison import run, settled
 from audit.experiments.encryption import encrypts, standing_in, without_encryption
-from audit.requests.hints import lists_named_to
+from audit.experiments.hints import lists_named_to
+from audit.experiments.plan import Comparison
 from reports.compare import comparison_table
 from reports.compare_figure import comparison_figure
 from reports.leaks import LEAKS, best, leak_cell, leak_of, worst, worst_cell

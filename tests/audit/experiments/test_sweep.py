@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from audit.experiments.sweep import Sweep, run, settled
-from audit.experiments.sweep_cells import cells_of
+from audit.experiments.plan import Sweep
+from audit.experiments.sweep import as_named, cells_of, run, settled
 from reports.sweep_figures import sweep_figures
 from reports.sweep_panels import scale_of
 from victims.common.errors import InputError
@@ -85,7 +85,7 @@ class TestSweep:
         ]  # fmt: skip
         assert plan.attack_options == {"published": {"solutions": "10"}}
         row = {"attack": "root-df-sane", "update": "semi-als", "weighting": "include-unrated"}
-        shown = replace(plan, attacks=("published",)).as_named([row])
+        shown = as_named(replace(plan, attacks=("published",)), [row])
         assert shown[0]["attack"] == "published"  # as the table and the figures have it
 
     def test_the_papers_procedure_runs_with_its_options(self, ratings, tmp_path):

@@ -7,9 +7,8 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+from audit.actions import score as answer
 from audit.factories import make_attack, make_victim
-from audit.requests.scoring import ScoreRequest
-from audit.requests.scoring import score as answer
 from audit.scoring.ceiling import ceilings, computable, obstacle
 from audit.scoring.never_sent import OF_SETS, guessed
 from audit.scoring.score import score
@@ -101,8 +100,8 @@ def test_beside_the_score(yang):
     """The attack's score has that limit, in the library and in the command; without the recording, none."""
     view = yang.transcript.view(yang.adversary)
     found = make_attack("cofactors").attack(view, 0)
-    request = ScoreRequest(found, truth=yang.truth, transcript=yang.transcript, adversary=yang.adversary)
-    rows = {row["metric"]: row for row in answer(request).metrics}
+    scored = answer(found, yang.truth, transcript=yang.transcript, adversary=yang.adversary)
+    rows = {row["metric"]: row for row in scored.metrics}
     limit = rows["rated_rating_accuracy"]["ceiling"]
     limits = ceilings(view, yang.truth)["rated_rating_accuracy"]
     assert limit == pytest.approx(max(limits.ml.mean(), limits.map.mean()))

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from audit.requests.rating_data import ratings_of
+from audit.rating_data import ratings_of
 from victims.common.errors import InputError
 from victims.data.tag_genome import with_tag_genome
 

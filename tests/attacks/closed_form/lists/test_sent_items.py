@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 import factorleak as fl
 from attacks.closed_form.lists.sent_items import direction_of, lists_of, share_of_hardly_used
-from audit.requests.hints import lists_open
+from audit.experiments.hints import lists_open
 from victims.transcript.reader import open_transcript
 from victims.transcript.recorder import Recorder
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from attacks.closed_form.lists.rated_set import RatedSet, rated_items
 from audit.experiments.attack_rows import users_of_others
-from audit.experiments.compare_cells import Comparison
+from audit.experiments.plan import Comparison
 from audit.factories import make_defenses, make_victim
 from audit.scoring.truth import Truth
 from victims.data.ratings import Ratings
@@ -52,7 +52,11 @@ def lists_named_to(plan: Comparison, ratings: Ratings) -> dict[str, tuple[str, .
     """List, for each defense of a comparison, the adversaries to whom uploads name the rated items."""
     if plan.weighting != "observed-only":
         return {}
-    manifest = manifest_of(make_victim(plan.victim, plan.options), ratings, list(plan.rounds))
+    manifest = manifest_of(
+        make_victim(plan.victim, {**plan.victim_options, "update": plan.update, "weighting": plan.weighting}),
+        ratings,
+        list(plan.rounds),
+    )
     receive = [name for name in plan.adversaries if name in RECEIVE]
     return {
         text: tuple(receive) for text in plan.defenses if uploads_name_lists(manifest, make_defenses(text))

@@ -13,10 +13,10 @@ from attacks.base import Foreseeing
 from attacks.identify.identification import Identification
 from attacks.identify.identify import identify
 from audit.experiments.attack_rows import own_rows_alone, rows_of_others
+from audit.experiments.hints import other_adversary
 from audit.factories import make_attack
 from audit.keys import view_of
 from audit.registry import entries, is_guess
-from audit.requests.hints import other_adversary
 from audit.scoring.truth import read_truth
 from victims.common.errors import InputError
 from victims.transcript.client_names import called_by_name, names_of

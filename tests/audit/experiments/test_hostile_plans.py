@@ -14,8 +14,9 @@ import factorleak as fl
 from audit.campaigns.campaign_file import read_campaign
 from audit.campaigns.campaign_plans import matrix_of
 from audit.experiments.applicability import obstacle_of
-from audit.experiments.campaign import Campaign, settled
-from audit.experiments.campaign import run as run_campaign
+from audit.experiments.auditing import run as run_campaign
+from audit.experiments.auditing import settled
+from audit.experiments.plan import Audit
 from audit.experiments.scenarios import one_scenario, scenarios
 from audit.factories import make_defenses
 from victims.applicability import obstacle
@@ -210,7 +211,7 @@ def test_two_samplers_are_known_before_anything_runs():
 
 
 def test_a_refused_audit_writes_nothing(tmp_path):
-    wanted = settled(Campaign(victim="pdmfrec", defenses=("paillier",)))
+    wanted = settled(Audit(victim="pdmfrec", defenses=("paillier",)))
     with pytest.raises(InputError, match="paillier needs a server"):
         run_campaign(wanted, generate(Synthetic(users=6, items=8, ratings_per_user=4.0)), tmp_path / "R")
     assert not (tmp_path / "R").exists()

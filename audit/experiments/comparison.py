@@ -1,0 +1,299 @@
+"""Defenses side by side: what each adversary reads, how well the recommender ranks, and what it costs.
+
+Behind ``factorleak compare``. Cells are, of each defense, its leakage, its cost, and its ranking quality.
+What encryption leaks is measured with the ideal stand-in, which shows the same views and numbers; what it
+costs, with the real cryptosystem.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from audit.code_identity import code_used
+from audit.experiments import auditing
+from audit.experiments.applicability import obstacle_of
+from audit.experiments.encryption import encrypts, standing_in
+from audit.experiments.experiment import Experiment
+from audit.experiments.grid import Cell, Procedure, Say, only_ratings
+from audit.experiments.metric_rows import HEADLINE, failed_row
+from audit.experiments.naming import cell_path, content_of
+from audit.experiments.options import check
+from audit.experiments.plan import Audit, Comparison
+from audit.experiments.plan_rules import each_once, refuse_too_many
+from audit.experiments.results import Row, make_row
+from audit.experiments.round_cost import cost_of
+from audit.experiments.scenarios import one_scenario
+from audit.factories import attackers_of, make_attack, make_defenses, make_victim
+from audit.registry import entry, recorded_name
+from audit.scoring.verdicts import NOT_TESTED
+from victims.common.errors import InputError
+from victims.data.ratings import Ratings
+from victims.evaluation.ranking import ranked, trained
+from victims.evaluation.ranking_cases import case
+from victims.evaluation.ranks import constant, popular
+from victims.evaluation.rating_error import errors, why_poor
+from victims.protocols.base import Attacker
+
+ADVERSARIES = ("server", "server+client", "decrypter", "eavesdropper", "item-server")
+PEERS = ("neighbour:0", "neighbours:0,1,2", "helper", "eavesdropper")  # where there is no server
+Question = Literal["leakage", "cost", "quality"]
+QUALITY = "ndcg_at_10"
+TIED = "ndcg_at_10/constant"  # of a predictor that says the same of every item
+ERROR = "rmse"
+FEWEST = 2  # rounds that are watched at least, where nothing else is said
+
+
+def settled(comparison: Comparison) -> Comparison:
+    """Choose scenario, adversaries and rounds of a comparison where none are named, and check every name."""
+    check(comparison, "a comparison")
+    chosen = one_scenario(
+        comparison.victim, comparison.update, comparison.weighting, comparison.victim_options
+    )
+    comparison = replace(
+        comparison,
+        update=chosen.update,
+        weighting=chosen.weighting,
+        victim_options=chosen.options,
+        defenses=each_once(comparison.defenses),
+        adversaries=each_once(comparison.adversaries) or usual_adversaries(comparison.victim),
+        attacks=each_once(comparison.attacks),
+        rounds=tuple(sorted(set(map(int, comparison.rounds)))),
+    )
+    refuse_too_many("a comparison", defenses=comparison.defenses, questions=range(2 + comparison.runs))
+    for name in comparison.attacks:
+        make_attack(name)
+    for name in comparison.adversaries:
+        auditing.check_adversary(name)
+        auditing.check_numbered(name)
+    needed = [attacker.rounds for text in comparison.defenses for attacker in adapted(comparison, text)]
+    rounds = comparison.rounds or tuple(range(max(FEWEST, *needed)))
+    return replace(comparison, rounds=rounds)
+
+
+def short_of_rounds(comparison: Comparison) -> list[str]:
+    """Say where fewer rounds are watched than an adapted attack uses."""
+    comparison = settled(comparison)
+    rounds = np.array(comparison.rounds)
+    longest = max(run.size for run in np.split(rounds, np.flatnonzero(np.diff(rounds) != 1) + 1))
+    return [
+        f"{text}: {attacker.name} uses {attacker.rounds} consecutive rounds, {longest} are watched"
+        for text in comparison.defenses
+        for attacker in adapted(comparison, text)
+        if attacker.rounds > longest
+    ]
+
+
+def options_of(plan: Comparison) -> dict[str, Any]:
+    """All options of the victim."""
+    return {**plan.victim_options, "update": plan.update, "weighting": plan.weighting}
+
+
+def usual_adversaries(victim: str) -> tuple[str, ...]:
+    """Choose whose views are tried where nobody is named."""
+    return PEERS if entry("victims", victim).serverless else ADVERSARIES
+
+
+def adapted(comparison: Comparison, defense: str) -> tuple[Attacker, ...]:
+    """List the attacks that one defense meets."""
+    declared = attackers_of(comparison.victim, options_of(comparison), defense)
+    if not comparison.attacks:
+        return declared
+    rounds = {attacker.name: attacker.rounds for attacker in declared}
+    return tuple(Attacker(name, rounds.get(name, 1)) for name in comparison.attacks)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The task of a cell: a question about a defense; ``run`` numbers the seeds of the ranking."""
+
+    plan: Comparison
+    defense: str
+    question: Question
+    run: int = 0
+
+    @property
+    def seed(self) -> int:
+        """The seed of this run."""
+        return self.plan.seed + self.run
+
+    def columns(self) -> Row:
+        """Columns that all rows of the cell have in common."""
+        plan = self.plan
+        return {
+            "victim": recorded_name(plan.victim),
+            "update": plan.update,
+            "weighting": plan.weighting,
+            "data": plan.data,
+            "defense": self.defense,
+            "seed": self.seed,
+        }
+
+
+def cells_of(comparison: Comparison, ratings: Ratings, directory: Path) -> list[Cell[Asked]]:
+    """List the cells of a comparison."""
+    content = content_of(ratings)
+    tasks = [
+        task
+        for defense in comparison.defenses
+        for task in (
+            Asked(comparison, defense, "leakage"),
+            Asked(comparison, defense, "cost"),
+            *(Asked(comparison, defense, "quality", run) for run in range(comparison.runs)),
+        )
+    ]
+    obstacles = {
+        defense: obstacle_of(comparison.victim, options_of(comparison), defense)
+        for defense in comparison.defenses
+    }
+    return [replace(_cell(task, content, directory), obstacle=obstacles[task.defense]) for task in tasks]
+
+
+def _cell(task: Asked, content: str, directory: Path) -> Cell[Asked]:
+    readable = "".join(c if c.isalnum() or c in "-.=" else "_" for c in task.defense)[:60]
+    path = cell_path(directory, f"{readable}-{task.question}-{task.run}", _identity(task, content))
+    sealed = " encrypted" if encrypts(task.defense) else ""
+    kind = f"{task.plan.victim} on {task.plan.data}: {task.question}{sealed}"
+    if task.question != "leakage":
+        return Cell(task, path, kind=kind)
+    # the rows of attacks that ended are kept beside the recordings
+    return Cell(task, path, (directory / "leakage" / path.stem / "transcripts",), kind, resumable=True)
+
+
+def _identity(task: Asked, content: str) -> dict[str, Any]:
+    """Everything that determines the rows: of the plan what the question depends on."""
+    plan = task.plan
+    irrelevant: dict[str, Any] = {"defenses": (), "runs": 0, "data": ""}
+    if task.question != "quality":
+        irrelevant |= {"trained": 0}
+    if task.question != "leakage":
+        irrelevant |= {"adversaries": (), "attacks": (), "rounds": (), "users": 0}
+    attacks = [attacker.name for attacker in adapted(plan, task.defense)]
+    return {
+        "code": code_used(plan.victim, [task.defense], attacks),
+        "plan": replace(plan, **irrelevant).__dict__,
+        "ratings": content,
+        "cell": (task.defense, task.question, task.run),
+    }
+
+
+def _measure(cell: Cell[Asked], ratings: Ratings, say: Say) -> list[Row]:
+    task = cell.task
+    say(f"{task.defense}: {task.question}")
+    try:
+        if task.question == "leakage":
+            return _leakage(task, ratings, cell.scratch[0].parent)
+        return _quality(task, ratings) if task.question == "quality" else _cost(task, ratings)
+    except InputError as error:  # does not apply to this victim, say
+        return [make_row(**task.columns(), metric=task.question, status="not applicable", reason=str(error))]
+
+
+def _failed(task: Asked, error: Exception) -> list[Row]:
+    if task.question == "leakage":
+        return [failed_row({**task.columns(), "adversary": who}, error) for who in task.plan.adversaries]
+    return [failed_row(task.columns(), error, task.question, verdict="")]
+
+
+def _leakage(task: Asked, ratings: Ratings, folder: Path) -> list[Row]:
+    """Every attack on every view of one recording."""
+    twins = _twins(task)
+    rows: list[Row] = []
+    for adversary in task.plan.adversaries:
+        twin = twins.get(adversary)
+        if twin in task.plan.adversaries:
+            rows += [{**row, "adversary": adversary} for row in rows if row["adversary"] == twin]
+        else:
+            rows += _read_by(adversary, task, ratings, folder)
+    return [{**row, "defense": task.defense} for row in rows]
+
+
+def _twins(task: Asked) -> dict[str, str]:
+    """Who sees the same as another: on the wire lies what the server receives, and without encryption a
+    client's key adds nothing to it.
+    """
+    if entry("victims", task.plan.victim).serverless:
+        return {}
+    twins = {"eavesdropper": "server"}
+    return twins if encrypts(task.defense) else {**twins, "server+client": "server"}
+
+
+def _read_by(adversary: str, task: Asked, ratings: Ratings, folder: Path) -> list[Row]:
+    """What one adversary reads; the recording is left for the next one."""
+    plan, defense = task.plan, standing_in(task.defense)
+    one = Audit(
+        victim=plan.victim,
+        data=plan.data,
+        updates=(plan.update,),
+        weightings=(plan.weighting,),
+        attacks=tuple(attacker.name for attacker in adapted(plan, task.defense)),
+        rounds=plan.rounds,
+        adversary=adversary,
+        seed=plan.seed,
+        users=None if encrypts(task.defense) else plan.users,
+        defenses=tuple(defense.split("+")) if defense else (),
+        victim_options=plan.victim_options,
+        exhaustive=True,
+    )
+    try:
+        return auditing.run(auditing.settled(one), ratings, folder, keep_transcripts=True)
+    except InputError as error:  # nobody decrypts under this defense, say
+        # rows are the same wherever they are kept
+        reason = re.sub(re.escape(str(folder)) + r"[^\s,;:]*", "its manifest", str(error))
+        status = {"status": "not applicable", "verdict": NOT_TESTED, "reason": reason}
+        return [make_row(**task.columns(), adversary=adversary, metric=HEADLINE, **status)]
+
+
+def _quality(task: Asked, ratings: Ratings) -> list[Row]:
+    """Of known users: items ranked, beside popularity, and ratings predicted, beside the training mean.
+
+    Both ends of either axis are measured with it: no defense is a cell of its own, and what a constant
+    predictor does stands beside (its ranking) or is the baseline (its error).
+    """
+    plan = task.plan
+    chosen = case("existing", ratings, task.seed)
+    victim: Any = make_victim(plan.victim, options_of(plan))
+    defenses = make_defenses(standing_in(task.defense) or "none")
+    run = trained(victim, chosen, rounds=plan.trained, defenses=defenses, seed=task.seed)
+    found, guess, tied = (
+        every["rated"]
+        for every in (ranked(run, chosen), popular(chosen, task.seed), constant(chosen, task.seed))
+    )
+    numbers = [
+        (QUALITY if name == "ndcg" else name, value, beside, "popularity")
+        for name, value, beside in zip(found._fields, found, guess, strict=True)
+    ]
+    own, mean = errors(run, chosen.train, chosen.test)
+    numbers.append((TIED, tied.ndcg, guess.ndcg, "popularity"))
+    numbers.append((ERROR, own, mean, "training mean"))
+    return [
+        make_row(
+            **task.columns(),
+            metric=metric,
+            rounds=plan.trained,
+            value=value,
+            baseline=beside,
+            baseline_name=name,
+            status="ran",
+            reason=why_poor(own, mean, victim.centralised) if metric == ERROR else "",
+        )
+        for metric, value, beside, name in numbers
+    ]
+
+
+def _cost(task: Asked, ratings: Ratings) -> list[Row]:
+    """Seconds and bytes of a client in one round."""
+    plan = task.plan
+    victim: Any = make_victim(plan.victim, options_of(plan))
+    found = cost_of(victim, ratings, make_defenses(task.defense), plan.seed)
+    return [
+        make_row(**task.columns(), metric=metric, value=value, rounds=1, status="ran", reason=found.note)
+        for metric, value in found.metrics().items()
+    ]
+
+
+EXPERIMENT = Experiment(settled, cells_of, Procedure(only_ratings, _measure, _failed))
+run = EXPERIMENT.run

@@ -1,1 +1,0 @@
-"""What the command line and the Python face ask for: typed requests, and what answers them."""
