@@ -19,14 +19,14 @@ from pydantic import (
 
 from audit.campaigns.parts import PRESETS, Part
 from audit.campaigns.strict_tables import Strict, Word, as_typed, told
-from audit.experiments.cost import Sheet
-from audit.experiments.parts_prediction import PartsPlan
 from audit.experiments.plan import Audit, Claims, Sweep
 from audit.experiments.plan_rules import SEED, each_once
-from audit.experiments.prediction_plan import NOWHERE
-from audit.experiments.prediction_plan import Plan as Prediction
-from audit.experiments.ranking_quality import Plan as Quality
-from audit.experiments.trusted_plan import TrustedPlan
+from audit.experiments.private_mf import NOWHERE
+from audit.papers.cost import Sheet
+from audit.papers.hu_fang import Plan as Prediction
+from audit.papers.pdmfrec import PartsPlan
+from audit.papers.ranking_quality import Plan as Quality
+from audit.papers.yang import TrustedPlan
 from victims.common.errors import InputError
 from victims.common.validation import each, require
 from victims.evaluation.ranks import Cut

@@ -12,19 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from audit.epsilon import claims
-from audit.experiments import (
-    auditing,
-    comparison,
-    cost,
-    parts_prediction,
-    prediction,
-    ranking_quality,
-    sweep,
-    trusted_prediction,
-)
+from audit.experiments import auditing, comparison, sweep
 from audit.experiments.experiment import Experiment
 from audit.experiments.grid import Cell, Procedure, Say
 from audit.experiments.results import Row
+from audit.papers import cost, hu_fang, pdmfrec, ranking_quality, yang
 from victims.common.errors import InputError
 from victims.data.ratings import Ratings
 
@@ -43,9 +35,9 @@ PRESETS = {
     COMPARE: Preset("leakage", comparison.EXPERIMENT),
     "audit": Preset("leakage", auditing.EXPERIMENT),
     "sweep": Preset("sweep", sweep.EXPERIMENT),
-    "predict mf": Preset("prediction", prediction.EXPERIMENT),
-    "predict pdmfrec": Preset("prediction", parts_prediction.EXPERIMENT),
-    "predict dpmf-yang": Preset("prediction", trusted_prediction.EXPERIMENT),
+    "predict mf": Preset("prediction", hu_fang.EXPERIMENT),
+    "predict pdmfrec": Preset("prediction", pdmfrec.EXPERIMENT),
+    "predict dpmf-yang": Preset("prediction", yang.EXPERIMENT),
     "claims": Preset("claims", claims.EXPERIMENT),
     "cost": Preset("cost", cost.EXPERIMENT),
     "quality": Preset("quality", ranking_quality.EXPERIMENT),

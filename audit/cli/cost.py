@@ -1,4 +1,4 @@
-"""``factorleak cost``."""
+"""``factorleak papers cost``."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from audit.experiments.results import Row
 
 EXAMPLES = examples(
-    "factorleak cost --victim dpmf-yang",
-    "factorleak cost --items 40 --key-bits 1024 --no-phe",
-    "factorleak cost --victim fedmvmf --defense unrated-sampling:rho=1",
+    "factorleak papers cost --victim dpmf-yang",
+    "factorleak papers cost --items 40 --key-bits 1024 --no-phe",
+    "factorleak papers cost --victim fedmvmf --defense unrated-sampling:rho=1",
 )
 
 KEY_BITS = ["1024,2048"]
@@ -91,8 +91,8 @@ def cost(
     Where clients send to each other: messages, bytes and seconds of a round along the graph, in the clear or
     under the defense.
     """
-    from audit.experiments.cost import EXPERIMENT, Sheet, settled, wide
     from audit.option_texts import parse_options
+    from audit.papers.cost import EXPERIMENT, Sheet, settled, wide
     from reports.cost import published_lines
     from reports.cost_figure import cost_figure
 

@@ -1,4 +1,4 @@
-"""``factorleak lists``."""
+"""``factorleak papers lists``."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from audit.option_texts import parse_floats, parse_numbers
 from victims.common.files import refuse_unwritable
 
 EXAMPLES = examples(
-    "factorleak lists --rho 1,4 --rounds 1,5",
-    "factorleak lists --data ml-100k --set factors=20 --key-bits 2048",
+    "factorleak papers lists --rho 1,4 --rounds 1,5",
+    "factorleak papers lists --data ml-100k --set factors=20 --key-bits 2048",
 )
 
 RHOS, ROUNDS = ["0.5,1,2,4"], ["1,2,5,10"]
@@ -51,9 +51,9 @@ def lists(
     as_json: JsonOption = False,
 ) -> None:
     """FedMF between part-text and full-text: which items clients rated, against the cost of hiding them."""
-    from audit.experiments.list_privacy import Plan, run
     from audit.experiments.plan_rules import SEED
     from audit.option_texts import parse_options
+    from audit.papers.list_privacy import Plan, run
     from reports.list_privacy import list_privacy_figure, list_privacy_table
     from victims.common.validation import require
     from victims.data.subsets import most_rated

@@ -31,7 +31,7 @@ from audit.cli import (
 )
 from audit.shell import debugging, interrupts
 from audit.shell.exits import Exit
-from audit.shell.notes import complain
+from audit.shell.notes import complain, note
 from audit.shell.programs import keep_programs
 from victims.common.errors import InputError, OutputError, one_line
 from victims.common.files import reason_of
@@ -54,6 +54,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+papers_app = typer.Typer(help="Reproduce tables and figures of the five papers.", no_args_is_help=True)
+MOVED = ("predict", "quality", "cost", "lists", "train")  # to ``papers``; their old names go with 0.2.0
 data_app = typer.Typer(help="List or fetch rating data sets.", no_args_is_help=True)
 transcript_app = typer.Typer(
     help="Look into a recording, or print the format's schema.", no_args_is_help=True
@@ -70,17 +72,21 @@ for command, ending in (
     (record.record, record.EXAMPLES),
     (attack.attack, attack.EXAMPLES),
     (score.score, score.EXAMPLES),
-    (train.train, train.EXAMPLES),
     (sweep.sweep, sweep.EXAMPLES),
     (compare.compare, compare.EXAMPLES),
-    (quality.quality, quality.EXAMPLES),
-    (cost.cost, cost.EXAMPLES),
-    (lists.lists, lists.EXAMPLES),
-    (predict.predict, predict.EXAMPLES),
     (claims.claims, claims.EXAMPLES),
     (report.report, report.EXAMPLES),
 ):
     app.command(cls=Plain, epilog=ending, short_help=_whole(command))(command)
+for command, ending in (
+    (predict.predict, predict.EXAMPLES),
+    (quality.quality, quality.EXAMPLES),
+    (cost.cost, cost.EXAMPLES),
+    (lists.lists, lists.EXAMPLES),
+    (train.train, train.EXAMPLES),
+):
+    papers_app.command(cls=Plain, epilog=ending, short_help=_whole(command))(command)
+app.add_typer(papers_app, name="papers")
 app.command("list", cls=Plain, epilog=listing.LIST_EXAMPLES, short_help=_whole(listing.list_))(listing.list_)
 data_app.command("list", cls=Plain, epilog=listing.DATA_LIST_EXAMPLES)(listing.data_list)
 data_app.command("fetch", cls=Plain, epilog=listing.DATA_FETCH_EXAMPLES)(listing.data_fetch)
@@ -116,6 +122,9 @@ def options(
 def main() -> None:
     """Run the command line in this process; ``audit.shell.exits`` has the codes with which it leaves."""
     words = debugging.turned_on(sys.argv[1:])
+    if words and words[0] in MOVED:
+        note(f"{words[0]} is now `factorleak papers {words[0]}`")
+        words = ["papers", *words]
     keep_programs()
     try:
         _program()(words)

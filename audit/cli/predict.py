@@ -1,4 +1,4 @@
-"""``factorleak predict``: papers 002, and without a server 003 and 004."""
+"""``factorleak papers predict``: papers 002, and without a server 003 and 004."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from audit.experiments.cluster import Cluster
 
 EXAMPLES = examples(
-    "factorleak predict --method mf --method hdpmf --epochs 20 --runs 2",
-    "factorleak predict --data filmtrust --vary user_low --noise once",
-    "factorleak predict --victim pdmfrec --data ml-100k --set weight=once",
-    "factorleak predict --victim dpmf-yang --data FILMTRUST:trust=trust.txt --factors 3 --runs 2",
+    "factorleak papers predict --method mf --method hdpmf --epochs 20 --runs 2",
+    "factorleak papers predict --data filmtrust --vary user_low --noise once",
+    "factorleak papers predict --victim pdmfrec --data ml-100k --set weight=once",
+    "factorleak papers predict --victim dpmf-yang --data FILMTRUST:trust=trust.txt --factors 3 --runs 2",
 )
 
 NOISE, NOTHING, SPLIT, TEST_FRACTION = "fresh", "nothing", "paper", 0.2  # where nothing is said
@@ -164,11 +164,10 @@ def predict(
         )
         return
     refuse_idle(idle, rates=rates)
-    from audit.experiments.prediction import EXPERIMENT, user_errors
-    from audit.experiments.prediction_plan import METHODS, Plan, settled
-    from audit.experiments.prediction_tuning import best
-    from audit.experiments.prediction_tuning import tune as search
     from audit.option_texts import parse_options
+    from audit.papers.hu_fang import EXPERIMENT, METHODS, Plan, settled, user_errors
+    from audit.papers.tuned_mf import best
+    from audit.papers.tuned_mf import tune as search
     from audit.scoring.over_users import intervals_of
     from audit.scoring.paired_tests import comparisons
     from reports.paired import paired_table
@@ -230,8 +229,8 @@ def _among_peers(
     seed: int,
 ) -> None:
     """Paper 003."""
-    from audit.experiments.parts_prediction import EXPERIMENT, METHODS, RATES, ROUNDS, PartsPlan, settled
     from audit.option_texts import parse_options
+    from audit.papers.pdmfrec import EXPERIMENT, METHODS, RATES, ROUNDS, PartsPlan, settled
     from reports.parts_prediction import parts_table, rounds_table
 
     refuse_unwritable(out)

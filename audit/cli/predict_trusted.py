@@ -33,9 +33,8 @@ def predict_trusted(
     ----------
     Paper 004, doi:10.3390/app122111118.
     """
-    from audit.experiments.trusted_plan import TrustedPlan
-    from audit.experiments.trusted_prediction import EXPERIMENT, settled
     from audit.option_texts import parse_options
+    from audit.papers.yang import EXPERIMENT, TrustedPlan, settled
     from reports.trusted_figures import trusted_figures
     from reports.trusted_prediction import error_table, recommendation_table, traffic_table
 

@@ -1,4 +1,4 @@
-"""``factorleak quality``."""
+"""``factorleak papers quality``."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from audit.option_texts import names
 from victims.common.files import refuse_unwritable
 
 EXAMPLES = examples(
-    "factorleak quality --rounds 50 --runs 2",
-    "factorleak quality --data ml-100k --defense privmvmf --scenario existing --scenario 'new user'",
+    "factorleak papers quality --rounds 50 --runs 2",
+    "factorleak papers quality --data ml-100k --defense privmvmf --scenario existing --scenario 'new user'",
 )
 
 
@@ -71,8 +71,8 @@ def quality(
     as_json: JsonOption = False,
 ) -> None:
     """Ranking quality with and without encryption, for known and new users and items."""
-    from audit.experiments.ranking_quality import EXPERIMENT, Plan, settled, with_popularity
     from audit.option_texts import parse_options
+    from audit.papers.ranking_quality import EXPERIMENT, Plan, settled, with_popularity
     from reports.learning import worse_than_mean
     from reports.ranking import quality_table
     from victims.evaluation.ranking_cases import SCENARIOS

@@ -1,4 +1,4 @@
-"""``factorleak train``."""
+"""``factorleak papers train``."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from victims.common.errors import InputError
 from victims.common.files import refuse_unwritable
 
 if TYPE_CHECKING:
-    from audit.experiments.tuning import Search
+    from audit.papers.tuning import Search
     from victims.data.ratings import Ratings
 
 EXAMPLES = examples(
-    "factorleak train --rounds 20,50",
-    "factorleak train --data ml-100k --victim mf --defense hdpmf",
-    "factorleak train --victim pdmfrec --rounds 10,20",
-    "factorleak train --tune 20 --rounds 20",
+    "factorleak papers train --rounds 20,50",
+    "factorleak papers train --data ml-100k --victim mf --defense hdpmf",
+    "factorleak papers train --victim pdmfrec --rounds 10,20",
+    "factorleak papers train --tune 20 --rounds 20",
 )
 
 MEASURED = ["10,20,50,100,200"]
@@ -75,9 +75,9 @@ def train(
     from audit.components import defenses_of
     from audit.epsilon.accounts import accounts_of
     from audit.experiments.plan_rules import SEED
-    from audit.experiments.tuning import Search
     from audit.factories import make_victim, scenarios_of
     from audit.option_texts import parse_options
+    from audit.papers.tuning import Search
     from reports.learning import learning_table
     from victims.common.validation import require
     from victims.data.splits import split_by
@@ -147,7 +147,7 @@ def train(
 
 def _search(output: Output, plan: Search, ratings: Ratings, out: Path) -> None:
     """Search, and show the best trials."""
-    from audit.experiments.tuning import search
+    from audit.papers.tuning import search
     from reports.learning import tuning_table
 
     refuse_unwritable(out)

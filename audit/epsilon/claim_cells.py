@@ -12,8 +12,7 @@ from audit.experiments.grid import Cell
 from audit.experiments.metric_rows import failed_row
 from audit.experiments.naming import cell_path, content_of
 from audit.experiments.plan import Claims
-from audit.experiments.prediction_plan import NOWHERE
-from audit.experiments.private_mf import VICTIM, System, system_of
+from audit.experiments.private_mf import NOWHERE, VICTIM, System, system_of
 from audit.experiments.results import Row
 from audit.factories import make_defenses, make_victim
 from victims.common.errors import InputError

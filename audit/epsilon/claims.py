@@ -27,8 +27,7 @@ from audit.experiments.metric_rows import metric_rows
 from audit.experiments.options import check
 from audit.experiments.plan import Claims
 from audit.experiments.plan_rules import each_once, refuse_said_elsewhere, refuse_too_many
-from audit.experiments.prediction_plan import TESTED
-from audit.experiments.private_mf import VICTIM
+from audit.experiments.private_mf import TESTED, VICTIM
 from audit.experiments.results import Row, make_row
 from audit.factories import make_attack, make_defenses, make_victim
 from audit.scoring.limits import Ceiling

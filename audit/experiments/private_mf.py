@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
+TESTED = 10  # ratings per user
+NOWHERE = os.devnull  # a source without a published split
 VICTIM = "decentralised-mf"
 BUDGETED = ("trajectory", "rated-set")  # what the recommender tries on every one of them
 

@@ -95,7 +95,7 @@ class TestVictimsAndDefenses:
         words, defended = victim(scenario), [] if defense == "none" else ["--defense", defense]
         path, out = tmp_path / "t", tmp_path / "r.arrow"
         code, _ = ends_well("record", path, *words, *defended, "--rounds", "0,1")
-        trained, text = ends_well("train", *words, *defended, "--rounds", "1,2")
+        trained, text = ends_well("papers", "train", *words, *defended, "--rounds", "1,2")
         assert trained == code
         assert code or "centralised alternating least squares" in text
         if code == 0:
@@ -114,9 +114,10 @@ class TestVictimsAndDefenses:
         assert (code == 2) == bool(alone)  # what does not apply is an error where it is all that is asked
         if not alone:
             rows_are_honest(out)
-        ends_well("quality", *words, "--defense", defense, "--rounds", 1, "--runs", 1, "--jobs", 1,
+        ends_well("papers", "quality", *words, "--defense", defense, "--rounds", 1, "--runs", 1, "--jobs", 1,
                   "--scenario", "existing", "--out", tmp_path / "Q")  # fmt: skip
-        ends_well("cost", *words, "--defense", defense, "--sample", 2, "--key-bits", 1024, "--no-phe",
+        ends_well("papers", "cost", *words, "--defense", defense, "--sample", 2, "--key-bits", 1024,
+                 "--no-phe",
                   "--out", tmp_path / "K")  # fmt: skip
 
 
@@ -164,14 +165,25 @@ class TestPaper002:
     def test_predict(self, ends_well, tmp_path):
         methods = [word for name in ("mf", *NOISY) for word in ("--method", name)]
         words = ["--epochs", 1, "--runs", 1, "--factors", 2, "--jobs", 1, "--set", "order=batch"]
-        assert ends_well("predict", *SIZE, *methods, *words, "--out", tmp_path / "P")[0] == 0
+        assert ends_well("papers", "predict", *SIZE, *methods, *words, "--out", tmp_path / "P")[0] == 0
         rows_are_honest(tmp_path / "P")
 
     @pytest.mark.parametrize("name", ["laplace", "privmvmf", "paillier", "stretching"])
     def test_what_has_no_such_noise(self, ends_well, tmp_path, name):
         """Methods are defenses that say when noise is drawn."""
-        for command, option in (("predict", "--method"), ("claims", "--protocol")):
-            words = [command, *SIZE, option, name, "--epochs", 2, "--jobs", 1, "--out", tmp_path / command]
+        for command, option in (("papers predict", "--method"), ("claims", "--protocol")):
+            words = [
+                *command.split(),
+                *SIZE,
+                option,
+                name,
+                "--epochs",
+                2,
+                "--jobs",
+                1,
+                "--out",
+                tmp_path / command,
+            ]
             assert ends_well(*words)[0] == 2
 
     @pytest.mark.thorough
@@ -184,7 +196,7 @@ class TestPaper002:
     @pytest.mark.parametrize("defense", DEFENSES)
     def test_training_by_single_ratings(self, ends_well, defense):
         words = ["--victim", "mf", "--set", "factors=2", "--set", "order=per-rating", "--rounds", 1]
-        ends_well("train", *SIZE, *words, *([] if defense == "none" else ["--defense", defense]))
+        ends_well("papers", "train", *SIZE, *words, *([] if defense == "none" else ["--defense", defense]))
 
 
 @pytest.mark.parametrize("group", ["victims", "defenses", "attacks", "adversaries"])

@@ -152,16 +152,24 @@ class Commands:
         return ["compare", "none", self.defense(), *self._run, *few, *self._bar, *self._out]
 
     def _train(self) -> list[str]:
-        return ["train", *self._run, "--rounds", "1,3", "--victim", self.some("fedmvmf", "mf", "fedmf")]
+        return [
+            "papers",
+            "train",
+            *self._run,
+            "--rounds",
+            "1,3",
+            "--victim",
+            self.some("fedmvmf", "mf", "fedmf"),
+        ]
 
     def _cost(self) -> list[str]:
-        return ["cost", *self._run, *self._out]
+        return ["papers", "cost", *self._run, *self._out]
 
     def _quality(self) -> list[str]:
-        return ["quality", *self._run, "--rounds", "2", "--runs", "1", *self._out]
+        return ["papers", "quality", *self._run, "--rounds", "2", "--runs", "1", *self._out]
 
     def _predict(self) -> list[str]:
-        return ["predict", "--data", self.data(), "--epochs", "3", "--runs", "1", *self._out]
+        return ["papers", "predict", "--data", self.data(), "--epochs", "3", "--runs", "1", *self._out]
 
     def _list(self) -> list[str]:
         return ["list", self.some("victims", "defenses", "attacks", "adversaries", "nothing")]

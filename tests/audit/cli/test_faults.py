@@ -21,7 +21,8 @@ import pytest
 from audit.shell.exits import Exit
 from tests.soak.interruptions import PROGRESS
 
-WORDS = ["quality", "--data", "synthetic:users=30,items=40", "--scenario", "existing", "--rounds", "9",
+WORDS = ["papers", "quality", "--data", "synthetic:users=30,items=40", "--scenario", "existing",
+         "--rounds", "9",
          "--runs", "4", "--defense", "none"]  # fmt: skip
 CELLS = 8
 Started = subprocess.Popen[str]

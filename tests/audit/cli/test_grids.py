@@ -28,7 +28,7 @@ class TestCommands:
 
     def test_quality(self, run, tmp_path):
         """The same envelope and columns as of every command; the second run computes what is new alone."""
-        words = ("quality", "--data", SMALL, "--rounds", 2, "--jobs", 1, "--scenario", "existing",
+        words = ("papers", "quality", "--data", SMALL, "--rounds", 2, "--jobs", 1, "--scenario", "existing",
                  "--out", tmp_path, "--runs")  # fmt: skip
         code, told, error = run(*words, 1, "--json")
         assert code == 0, error
@@ -52,7 +52,7 @@ class TestCommands:
 
     def test_cost(self, run, tmp_path):
         """What this machine measured is not measured again."""
-        words = ("cost", "--data", "synthetic:users=20,items=40", "--items", 40, "--key-bits", 1024,
+        words = ("papers", "cost", "--data", "synthetic:users=20,items=40", "--items", 40, "--key-bits", 1024,
                  "--sample", 4, "--set", "factors=8", "--out", tmp_path)  # fmt: skip
         code, told, error = run(*words)
         assert code == 0, error
@@ -66,7 +66,7 @@ class TestCommands:
         assert json.loads((tmp_path / "run.json").read_text())["rows"] == len(rows)
 
     def test_bad_numbers(self):
-        done = CliRunner().invoke(app, ["cost", "--items", "many"])
+        done = CliRunner().invoke(app, ["papers", "cost", "--items", "many"])
         assert isinstance(done.exception, InputError)
         assert "--items must be numbers" in str(done.exception)
 

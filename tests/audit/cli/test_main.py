@@ -280,7 +280,7 @@ class TestMessages:
             (["audit", "--option", "root-lm.jobs=1"], "root-lm, which does not run"),
             (["attack", "nowhere"], "manifest.json"),
             (["data", "fetch", "netflix"], "known are"),
-            (["train", "--rounds", "0"], ">= 1"),
+            (["papers", "train", "--rounds", "0"], ">= 1"),
         ],
     )
     def test_wrong_usage(self, run, tmp_path, monkeypatch, words, message):
@@ -308,12 +308,14 @@ class TestMessages:
 
     def test_train(self, run):
         """Three rounds are too few, and it says so; a model that counts zeros is low on purpose."""
-        code, text, _ = run("train", "--data", SMALL, "--rounds", "1,3")
+        code, text, _ = run("papers", "train", "--data", SMALL, "--rounds", "1,3")
         assert code == 0
         assert "centralised" in text
         assert "\nnote: the model predicts held-out ratings worse than the training mean; train more" in text
         assert "(after 3 rounds)" in text
-        text = run("train", "--data", SMALL, "--rounds", "3", "--weighting", "include-unrated", "--json")[1]
+        text = run(
+            "papers", "train", "--data", SMALL, "--rounds", "3", "--weighting", "include-unrated", "--json"
+        )[1]
         assert "judge it by its ranking" in json.loads(text)["notes"][0]
 
     def test_a_search_of_options_is_kept(self, run, tmp_path):
@@ -342,7 +344,7 @@ class TestMessages:
         def first_error(text):
             return float(next(line for line in text.splitlines() if "30 rounds" in line).split()[-1])
 
-        words = ["train", "--data", SMALL, "--rounds", "30"]
+        words = ["papers", "train", "--data", SMALL, "--rounds", "30"]
         _, plain, _ = run(*words)
         code, text, _ = run(*words, "--defense", "laplace:scale=50,clip=1")
         assert code == 0
@@ -396,7 +398,18 @@ class TestStretching:
     @pytest.mark.thorough
     def test_predict_and_claims(self, run, tmp_path):
         quick = ["--set", "factors=3", "--set", "learning_rate=0.01"]
-        words = ["predict", "--data", SMALL, "--out", tmp_path / "P", "--method", "mf", "--epochs", 2]
+        words = [
+            "papers",
+            "predict",
+            "--data",
+            SMALL,
+            "--out",
+            tmp_path / "P",
+            "--method",
+            "mf",
+            "--epochs",
+            2,
+        ]
         code, text, _ = run(*words, "--runs", 2, "--factors", 3, "--jobs", 1, "--set", "order=batch")
         assert code == 0
         assert "training mean" in text
@@ -427,9 +440,9 @@ class TestStretching:
     @pytest.mark.parametrize(
         ("words", "message"),
         [
-            (["predict", "--noise", "often"], "noise"),
-            (["predict", "--factors", "a"], "--factors must be numbers"),
-            (["predict", "--vary", "mood"], "vary of a prediction must be nothing"),
+            (["papers", "predict", "--noise", "often"], "noise"),
+            (["papers", "predict", "--factors", "a"], "--factors must be numbers"),
+            (["papers", "predict", "--vary", "mood"], "vary of a prediction must be nothing"),
             (
                 ["claims", "--rounds", "30", "--epochs", "20"],
                 "rounds of claims must be between 2 and the 20 epochs",

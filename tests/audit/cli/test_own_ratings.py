@@ -54,7 +54,7 @@ def test_fedmvmf_with_attributes_and_features_of_one_s_own(run, folder):
 def test_splits(run, folder, split):
     data = f"{folder / 'reviews.csv'}:{NAMED}"
     words = ("--victim", "mf", "--set", "factors=2", "--rounds", "1", "--split", split, "--json")
-    code, said, error = run("train", "--data", data, *words)
+    code, said, error = run("papers", "train", "--data", data, *words)
     assert code == 0, error
     assert json.loads(said)["rows"][0]["rmse"] > 0
 
@@ -77,7 +77,7 @@ def test_splits_of_predict_and_quality(run, folder, tmp_path, split):
         "--out",
         tmp_path / "P",
     )
-    code, said, error = run("predict", "--data", data, *words, "--split", split, "--json")
+    code, said, error = run("papers", "predict", "--data", data, *words, "--split", split, "--json")
     assert code == 0, error
     words = (
         "--rounds",
@@ -93,7 +93,7 @@ def test_splits_of_predict_and_quality(run, folder, tmp_path, split):
         "--out",
         tmp_path / "Q",
     )
-    code, said, error = run("quality", "--data", data, *words, "--split", split, "--json")
+    code, said, error = run("papers", "quality", "--data", data, *words, "--split", split, "--json")
     assert code == 0, error
     assert json.loads(said)["rows"]
 

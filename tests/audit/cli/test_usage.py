@@ -75,8 +75,8 @@ class TestJson:
                 {"rows", "accounts", "out"},
             ),
             (["record", "t", *ONE, "--rounds", 0], {"transcript", "truth", "accounts"}),
-            (["train", *ONE, "--rounds", 1], {"rows", "centralised", "seconds"}),
-            (["cost", *ONE, "--no-phe", "--sample", 4, "--key-bits", 1024], {"rows", "seconds"}),
+            (["papers", "train", *ONE, "--rounds", 1], {"rows", "centralised", "seconds"}),
+            (["papers", "cost", *ONE, "--no-phe", "--sample", 4, "--key-bits", 1024], {"rows", "seconds"}),
             (
                 [
                     "quality",
@@ -267,3 +267,10 @@ def test_they_answer_at_once(words, tmp_path):
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=True
     )
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_command_that_moved_answers_with_its_new_name(run):
+    code, _, error = run("predict", "--vary", "mood")
+    assert code == 2
+    assert "predict is now `factorleak papers predict`" in error
+    assert "vary of a prediction must be nothing" in error

@@ -159,7 +159,21 @@ def test_a_command_hands_its_cells_to_the_workers(run, tmp_path, monkeypatch, na
 
 def test_errors_of_users_come_back_from_the_workers(run, tmp_path, monkeypatch):
     """They are kept beside the rows here, as without workers, and give the same intervals."""
-    words = ("predict", "--method", "mf", "--factors", 2, "--epochs", 1, "--runs", 1, "--data", DATA, "--out")
+    words = (
+        "papers",
+        "predict",
+        "--method",
+        "mf",
+        "--factors",
+        2,
+        "--epochs",
+        1,
+        "--runs",
+        1,
+        "--data",
+        DATA,
+        "--out",
+    )
 
     def on_workers(procedure, given, batches, cluster):
         for index, batch in enumerate(batches):

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from audit.experiments.ranking_quality import Plan, run, with_popularity
 from audit.factories import make_defenses
+from audit.papers.ranking_quality import Plan, run, with_popularity
 from victims.common.errors import InputError
 from victims.data.subsets import of_users
 from victims.evaluation.ranking import measure

@@ -8,9 +8,9 @@ from itertools import product
 import numpy as np
 import pytest
 
-from audit.experiments import prediction, prediction_tuning
-from audit.experiments.prediction_plan import VARIED
 from audit.factories import make_defenses
+from audit.papers import hu_fang, tuned_mf
+from audit.papers.hu_fang import VARIED
 from audit.scoring.paired_tests import comparisons
 from reports.prediction import prediction_table
 from reports.prediction_figure import prediction_figure
@@ -40,24 +40,24 @@ def timed(small):
 @pytest.mark.parametrize("rule", [pytest.param("random", marks=pytest.mark.thorough), "time", "last:2"])
 def test_other_splits(timed, tmp_path, rule, vary):
     """Cells of one split are not those of another, and what a split holds out is tested."""
-    plan = prediction.Plan(
+    plan = hu_fang.Plan(
         ("mf",), factors=(2,), epochs=1, runs=1, vary=vary, split=rule,
         victim_options={"order": "batch", "learning_rate": "0.01"},
     )  # fmt: skip
     train, test = plan.held_out(timed, 0)
     by_rule = split_by(rule, timed, 0.2, 0)
     assert [part.items.tolist() for part in (train, test)] == [part.items.tolist() for part in by_rule]
-    rows = prediction.run(plan, timed, tmp_path, jobs=1)
-    other = prediction.run(replace(plan, split="paper"), timed, tmp_path, jobs=1)
+    rows = hu_fang.run(plan, timed, tmp_path, jobs=1)
+    other = hu_fang.run(replace(plan, split="paper"), timed, tmp_path, jobs=1)
     assert rows[-2]["baseline"] == pytest.approx(np.mean((train.values.mean() - test.values) ** 2))
     assert [row["baseline"] for row in rows] != [row["baseline"] for row in other]
 
 
 def test_a_split_that_the_ratings_do_not_allow_is_told_before_training(small, tmp_path):
     with pytest.raises(InputError, match="tells no times"):
-        prediction.run(prediction.Plan(("mf",), split="time"), small, tmp_path)
+        hu_fang.run(hu_fang.Plan(("mf",), split="time"), small, tmp_path)
     with pytest.raises(InputError, match="a split must be one of"):
-        prediction.run(prediction.Plan(("mf",), split="latest"), small, tmp_path)
+        hu_fang.run(hu_fang.Plan(("mf",), split="latest"), small, tmp_path)
     assert not list(tmp_path.iterdir())
 
 
@@ -66,8 +66,8 @@ def test_a_split_that_the_ratings_do_not_allow_is_told_before_training(small, tm
 )
 def test_prediction(small, tmp_path, vary):
     quick = {"order": "batch", "learning_rate": "0.01"}
-    plan = prediction.Plan(("mf", "hdpmf"), factors=(3,), epochs=3, runs=2, vary=vary, victim_options=quick)
-    rows = prediction.run(plan, small, tmp_path, jobs=1)
+    plan = hu_fang.Plan(("mf", "hdpmf"), factors=(3,), epochs=3, runs=2, vary=vary, victim_options=quick)
+    rows = hu_fang.run(plan, small, tmp_path, jobs=1)
     assert {row["status"] for row in rows} == {"ran"}
     assert all(np.isfinite([row["value"], row["baseline"]]).all() for row in rows)
     table = prediction_table(rows, "ml-100k", "x", vary)
@@ -76,23 +76,23 @@ def test_prediction(small, tmp_path, vary):
 
 
 def test_a_failed_training_is_a_row(small, tmp_path):
-    plan = prediction.Plan(
+    plan = hu_fang.Plan(
         methods=("mf",), factors=(3,), epochs=2, runs=1, victim_options={"learning_rate": "1e200"}
     )
-    rows = prediction.run(plan, small, tmp_path, jobs=1)
+    rows = hu_fang.run(plan, small, tmp_path, jobs=1)
     assert rows[0]["status"] == "failed"
     assert "diverged" in rows[0]["reason"]
     with pytest.raises(InputError, match="needs a method with budgets"):
-        prediction.run(prediction.Plan(("mf",), vary="user_low"), small, tmp_path)
+        hu_fang.run(hu_fang.Plan(("mf",), vary="user_low"), small, tmp_path)
     with pytest.raises(InputError, match="vary of a prediction must be nothing, user_low"):
-        prediction.run(prediction.Plan(vary="mood"), small, tmp_path)
+        hu_fang.run(hu_fang.Plan(vary="mood"), small, tmp_path)
 
 
 def test_errors_of_users_are_kept_beside_the_rows(small, tmp_path):
     """They add up to the rows, whose intervals hold the value; a file of other users is as good as none."""
     plan = replace(QUICK, methods=("mf", "hdpmf"), runs=2)
-    rows = prediction.run(plan, small, tmp_path, jobs=1)
-    kept = prediction.user_errors(plan, small, tmp_path)
+    rows = hu_fang.run(plan, small, tmp_path, jobs=1)
+    kept = hu_fang.user_errors(plan, small, tmp_path)
     assert set(kept) == {(f"{method} K=2", seed) for method in ("mf", "hdpmf") for seed in (0, 1)}
     for row in rows:
         errors = kept[row["victim"], row["seed"]]
@@ -101,10 +101,10 @@ def test_errors_of_users_are_kept_beside_the_rows(small, tmp_path):
     assert all(
         one.over_users[0] <= one.result.better_by <= one.over_users[1] for one in comparisons(rows, kept)
     )
-    assert prediction.user_errors(plan, generate(Synthetic(users=59)), tmp_path) == {}
+    assert hu_fang.user_errors(plan, generate(Synthetic(users=59)), tmp_path) == {}
     for path in (tmp_path / "cells").glob("*.users.npy"):
         path.write_bytes(b"no table")
-    assert prediction.user_errors(plan, small, tmp_path) == {}
+    assert hu_fang.user_errors(plan, small, tmp_path) == {}
     assert comparisons(rows, {})[0].over_users is None
 
 
@@ -117,16 +117,16 @@ def test_splits(small, tmp_path):
         leave_out(small, 0, 0)
 
 
-QUICK = prediction.Plan(("mf",), factors=(2,), epochs=2, runs=1, victim_options={"order": "batch"})
+QUICK = hu_fang.Plan(("mf",), factors=(2,), epochs=2, runs=1, victim_options={"order": "batch"})
 
 
 def test_options_are_chosen_by_folds_of_the_training_ratings(small, tmp_path, monkeypatch):
     """Against the same choice written out; a second search trains nothing."""
-    monkeypatch.setattr(prediction_tuning, "RATES", (0.05, 0.001))
-    rows = prediction_tuning.tune(QUICK, small, tmp_path, 2, jobs=1)
+    monkeypatch.setattr(tuned_mf, "RATES", (0.05, 0.001))
+    rows = tuned_mf.tune(QUICK, small, tmp_path, 2, jobs=1)
     train, _ = QUICK.held_out(small, 0)
     errors = {}
-    for rate, ridge in product((0.05, 0.001), prediction_tuning.RIDGES):
+    for rate, ridge in product((0.05, 0.001), tuned_mf.RIDGES):
         of_folds = []
         for kept, held_out in folds(train, 2, 0):
             victim = DecentralisedMF(factors=2, epochs=2, learning_rate=rate, regularization=ridge)
@@ -134,10 +134,10 @@ def test_options_are_chosen_by_folds_of_the_training_ratings(small, tmp_path, mo
             of_folds.append(np.mean((predictions(run, held_out) - held_out.values) ** 2))
         errors[f"{rate:g}", f"{ridge:g}"] = np.mean(of_folds)
     rate, ridge = min(errors, key=errors.get)
-    chosen = prediction_tuning.best(rows)
+    chosen = tuned_mf.best(rows)
     assert chosen == {("mf", 2): {"learning_rate": rate, "regularization": ridge}}
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "tuning" / "cells").iterdir()}
-    again = prediction_tuning.tune(QUICK, small, tmp_path, 2, jobs=1)
+    again = tuned_mf.tune(QUICK, small, tmp_path, 2, jobs=1)
     assert [row["value"] for row in again] == [row["value"] for row in rows]
     assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "tuning" / "cells").iterdir()}
     options = replace(QUICK, chosen=chosen).victim(2, "mf")
@@ -168,11 +168,11 @@ def test_candidates_are_trained_as_if_alone():
 
 def test_hdpmf_r_has_the_choice_of_hdpmf(small, tmp_path, monkeypatch):
     """It is the same training with other predictions."""
-    monkeypatch.setattr(prediction_tuning, "RATES", (0.01,))
+    monkeypatch.setattr(tuned_mf, "RATES", (0.01,))
     plan = replace(QUICK, methods=("hdpmf", "hdpmf-r"))
-    rows = prediction_tuning.tune(plan, small, tmp_path, 2, jobs=1)
-    assert len(rows) == 2 * len(prediction_tuning.RIDGES)
-    chosen = replace(plan, chosen=prediction_tuning.best(rows))
+    rows = tuned_mf.tune(plan, small, tmp_path, 2, jobs=1)
+    assert len(rows) == 2 * len(tuned_mf.RIDGES)
+    chosen = replace(plan, chosen=tuned_mf.best(rows))
     assert chosen.victim(2, "hdpmf-r") == chosen.victim(2, "hdpmf")
 
 
@@ -182,9 +182,9 @@ def test_a_candidate_that_diverges_is_not_chosen():
 
     good, bad = "learning_rate=1,regularization=0", "learning_rate=9,regularization=0"
     rows = [row(good, 2.0), row(good, 3.0), row(bad, 1.0), row(bad, float("nan"), "failed")]
-    assert prediction_tuning.best(rows)["mf", 2]["learning_rate"] == "1"
+    assert tuned_mf.best(rows)["mf", 2]["learning_rate"] == "1"
     with pytest.raises(InputError, match="every candidate of mf at K = 2 failed"):
-        prediction_tuning.best(rows[2:])
+        tuned_mf.best(rows[2:])
 
 
 @pytest.mark.parametrize(
@@ -196,18 +196,18 @@ def test_a_candidate_that_diverges_is_not_chosen():
 )
 def test_what_a_search_cannot_choose(small, tmp_path, change, complaint):
     with pytest.raises(InputError, match=complaint):
-        prediction_tuning.tune(replace(QUICK, **change), small, tmp_path, 2)
+        tuned_mf.tune(replace(QUICK, **change), small, tmp_path, 2)
 
 
 def test_points_and_predictions_as_they_are(small, tmp_path):
     """Each point is a budget of its own; without clipping no error is smaller than with it."""
     plan = replace(QUICK, methods=("dpmf",), vary="epsilon", points=(0.5, 200.0))
-    rows = prediction.run(plan, small, tmp_path, jobs=1)
-    open_ended = prediction.run(replace(plan, clip=False), small, tmp_path, jobs=1)
+    rows = hu_fang.run(plan, small, tmp_path, jobs=1)
+    open_ended = hu_fang.run(replace(plan, clip=False), small, tmp_path, jobs=1)
     errors, raw = ([row["value"] for row in some if row["metric"] == "mse"] for some in (rows, open_ended))
     assert len(errors) == 2
     assert [row["defense"].rpartition("=")[2] for row in rows[::2]] == ["0.5", "200"]
     assert errors[0] != errors[1]
     assert all(a < b for a, b in zip(errors, raw, strict=True))
     with pytest.raises(InputError, match="name it with --vary"):
-        prediction.run(replace(plan, vary="nothing"), small, tmp_path)
+        hu_fang.run(replace(plan, vary="nothing"), small, tmp_path)

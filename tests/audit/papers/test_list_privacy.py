@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from audit.experiments.list_privacy import Plan, run
+from audit.papers.list_privacy import Plan, run
 from reports.list_privacy import list_privacy_figure, list_privacy_table
 from victims.common.errors import InputError
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from audit.experiments.parts_prediction import PartsPlan
-from audit.experiments.parts_prediction import run as run_grid
+from audit.papers.pdmfrec import PartsPlan
+from audit.papers.pdmfrec import run as run_grid
 from reports.parts_prediction import chosen, frame_of
 from victims.common.errors import InputError
 from victims.data.splits import rotations
@@ -71,7 +71,18 @@ def test_rate_and_rounds_are_chosen_by_validation_alone():
 
 
 def test_the_command_makes_the_table_and_goes_on(run, tmp_path):
-    words = ["predict", "--victim", "pdmfrec", "--data", DATA, "--out", tmp_path / "P", "--jobs", "1"]
+    words = [
+        "papers",
+        "predict",
+        "--victim",
+        "pdmfrec",
+        "--data",
+        DATA,
+        "--out",
+        tmp_path / "P",
+        "--jobs",
+        "1",
+    ]
     words += ["--runs", "2", "--epochs", "3", "--rates", "0.01,9", "--set", "factors=3"]
     code, text, _ = run(*words)
     assert code == 0
@@ -87,7 +98,7 @@ def test_the_command_makes_the_table_and_goes_on(run, tmp_path):
     ):
         code, _, error = run(*words, *wrong)
         assert (code, message in error) == (2, True)
-    code, _, error = run("predict", "--victim", "fedmf")
+    code, _, error = run("papers", "predict", "--victim", "fedmf")
     assert (code, "--victim must be mf, pdmfrec or dpmf-yang" in error) == (2, True)
 
 

@@ -1,6 +1,6 @@
 """Prediction error among neighbours: paper 003, Table 2, and the error against rounds.
 
-Behind ``factorleak predict --victim pdmfrec``. Ratings are cut into five random equal parts, three to train
+Behind ``papers predict --victim pdmfrec``. Ratings are cut into five random equal parts, three to train
 on, one to choose by, one to measure on, in five rotations. A cell trains one method at one learning rate
 and measures after the given rounds, beside the mean of the training ratings; which rate, and after how many
 rounds, is chosen by the validation MAE alone (``chosen``).

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from audit.experiments.cost import Sheet, run, wide
 from audit.experiments.round_cost import cost_of
 from audit.factories import make_defenses, make_victim
+from audit.papers.cost import Sheet, run, wide
 from reports.cost_figure import cost_figure
 from victims.common.errors import InputError
 from victims.data.subsets import most_rated, of_users

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from audit.experiments import trusted_prediction
-from audit.experiments.trusted_plan import SYSTEMS, VARIED, TrustedPlan
+from audit.papers import yang
+from audit.papers.yang import SYSTEMS, VARIED, TrustedPlan
 from reports.trusted_figures import trusted_figures
 from reports.trusted_prediction import error_table, recommendation_table, traffic_table
 from victims.common.errors import InputError
@@ -24,7 +24,7 @@ def test_every_system_is_a_row(small, tmp_path, monkeypatch):
     monkeypatch.setitem(references.PACKAGES, "svd++", "no-such-package-of-anybody")
     systems = ("dpmf-yang", "dmf", "implicit-pmf", "svd++")
     plan = TrustedPlan(systems, factors=(2, 3), rounds=3, runs=2, victim_options={"degree": "2"})
-    rows = trusted_prediction.run(plan, small, tmp_path, jobs=1)
+    rows = yang.run(plan, small, tmp_path, jobs=1)
     assert {row["victim"].split()[0] for row in rows} == set(systems)
     missing = [row for row in rows if row["victim"].startswith("svd++")]
     assert {(row["status"], "not installed" in row["reason"]) for row in missing} == {
@@ -36,9 +36,7 @@ def test_every_system_is_a_row(small, tmp_path, monkeypatch):
     assert all(np.isfinite(row["baseline"]) and row["baseline_name"] for row in judged)
     assert {row["rounds"] for row in ran if row["victim"].startswith("dpmf-yang")} == {1, 2, 3}
     done = []
-    again = trusted_prediction.run(
-        plan, small, tmp_path, jobs=1, report=lambda n, total, what: done.append((n, total))
-    )
+    again = yang.run(plan, small, tmp_path, jobs=1, report=lambda n, total, what: done.append((n, total)))
     assert done[0] == (16, 16)  # all kept
     assert [row["value"] for row in again if row["status"] == "ran"] == [row["value"] for row in ran]
     assert recommendation_table(rows, "filmtrust", "x").row_count == 2 * 4
@@ -49,7 +47,7 @@ def test_every_system_is_a_row(small, tmp_path, monkeypatch):
 
 def test_what_is_varied(small, tmp_path):
     plan = TrustedPlan(("dpmf-yang",), factors=(2,), rounds=1, runs=1, vary="degree")
-    rows = trusted_prediction.run(plan, small, tmp_path, jobs=1)
+    rows = yang.run(plan, small, tmp_path, jobs=1)
     sent = [row["value"] for row in rows if row["metric"] == "messages_per_round"]
     rows_sent = next(row["value"] for row in rows if row["metric"] == "rows_per_round")
     assert sent == [rows_sent * degree for degree in VARIED["degree"]]
@@ -59,7 +57,7 @@ def test_a_failed_training_is_a_row(small, tmp_path):
     options = {"learning_rate": "1e200"}
     plan = TrustedPlan(("dpmf-yang", "implicit-pmf"), factors=(2,), rounds=3, runs=1, victim_options=options)
     with np.errstate(all="ignore"):
-        rows = trusted_prediction.run(plan, small, tmp_path, jobs=1)
+        rows = yang.run(plan, small, tmp_path, jobs=1)
     assert rows[0]["status"] == "failed"
     assert "diverged" in rows[0]["reason"]
     assert {row["status"] for row in rows[1:]} == {"ran"}
@@ -73,7 +71,7 @@ def test_unusable_requests_are_told_before_training(small, tmp_path):
         (TrustedPlan(victim_options={"depth": "2"}), "no option 'depth'"),
     ):
         with pytest.raises(InputError, match=told):
-            trusted_prediction.run(plan, small, tmp_path)
+            yang.run(plan, small, tmp_path)
     assert not list(tmp_path.iterdir())
 
 
@@ -100,7 +98,7 @@ def test_the_command(run, tmp_path):
 
 def test_weights_are_a_map(small, tmp_path):
     plan = TrustedPlan(("dpmf-yang",), factors=(2,), rounds=1, runs=1, vary="weights")
-    rows = trusted_prediction.run(plan, small, tmp_path, jobs=1)
+    rows = yang.run(plan, small, tmp_path, jobs=1)
     assert {path.suffix for path in trusted_figures(rows, "weights", tmp_path) if path.exists()} == {
         ".svg",
         ".png",

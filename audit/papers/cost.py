@@ -1,33 +1,36 @@
-"""What encrypted rounds cost, for numbers of items and systems: the grid behind ``factorleak cost``."""
+"""What encrypted rounds cost, for numbers of items and systems: the grid behind ``papers cost``."""
 
 from __future__ import annotations
 
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import jax
+import numpy as np
 
 from audit.code_identity import code_used
 from audit.experiments.applicability import obstacle_of
 from audit.experiments.experiment import Experiment
-from audit.experiments.graph_cost import graph_cost_of
 from audit.experiments.grid import Cell, Procedure, Say, only_ratings
 from audit.experiments.metric_rows import failed_row
 from audit.experiments.naming import cell_path, content_of
-from audit.experiments.operation_counts import server_share
 from audit.experiments.plan_rules import CLIENTS, NAME, OPTIONS, SEED, TEXT, each_once, refuse_too_many
 from audit.experiments.results import Row, make_row
-from audit.experiments.round_cost import SAMPLE_ROWS, Cost, cost_of
+from audit.experiments.round_cost import SAMPLE_ROWS, Cost, cost_of, timed
 from audit.experiments.scenarios import scenario_of
 from audit.factories import make_defense, make_defenses, make_victim
 from audit.registry import recorded_name
 from victims.applicability import network_of
 from victims.common.errors import InputError
+from victims.common.limits import peak_memory
 from victims.common.validation import above, each, flag, require_fields
 from victims.data.ratings import Ratings
 from victims.data.subsets import most_rated
-from victims.training import start
+from victims.training import Run, formed_rows, start
 
 OF_PAPER_001, UPLOAD = "fedmf", "part-text"  # a victim with two uploads, and the usual one
 GRAPH_NOTE = "one round of all clients; a message is an index and K numbers, along every edge of its sender"
@@ -250,3 +253,83 @@ def _counted(cost: Cost, key_bits: int) -> dict[str, float]:
 
 EXPERIMENT = Experiment(settled, cells_of, Procedure(only_ratings, _measure, _failed))
 run = EXPERIMENT.run
+
+
+INDEX_BYTES = 4
+
+
+@dataclass(frozen=True)
+class GraphCost:
+    """Of one round."""
+
+    seconds_round: float  # of a whole round, and of forming the rows alone
+    seconds_rows: float  # of a whole round, and of forming the rows alone
+    rows: int  # rows that are formed, edges of the graph, and rows that arrive
+    edges: int  # rows that are formed, edges of the graph, and rows that arrive
+    messages: int  # rows that are formed, edges of the graph, and rows that arrive
+    bytes: float  # of all messages
+    bytes_sent: float  # of the client with most, and of the mean client
+    bytes_sent_mean: float  # of the client with most, and of the mean client
+    bytes_received: float  # of the client with most, and of the mean client
+    bytes_received_mean: float  # of the client with most, and of the mean client
+    peak_bytes: float  # largest resident size of this process so far
+
+
+def graph_cost_of(run: Run) -> GraphCost:
+    """Measure one round."""
+    n_users = run.ratings.n_users
+    rows = partial(_rows_per_client, run)
+    rows()  # compiles what is timed
+    of_rows, count = timed(rows)
+    step = partial(run.trained, 0)
+    jax.block_until_ready(step().state)  # compiles what is timed
+    of_round, _ = timed(lambda: jax.block_until_ready(step().state))
+    edges = run.network.edges
+    assert edges is not None
+    along = count[edges.sender]
+    size = INDEX_BYTES + 8 * run.victim.broadcast(run.state)[0].shape[1]
+    sent, received = (
+        size * np.bincount(end, along, minlength=n_users) for end in (edges.sender, edges.receiver)
+    )
+    return GraphCost(
+        of_round,
+        of_rows,
+        int(count.sum()),
+        edges.sender.size,
+        int(along.sum()),
+        float(sent.sum()),
+        float(sent.max()),
+        float(sent.mean()),
+        float(received.max()),
+        float(received.mean()),
+        float(peak_memory()),
+    )
+
+
+def _rows_per_client(run: Run) -> np.ndarray:
+    """Rows that leave each client in a round, before what is done to each message anew."""
+    count = np.zeros(run.ratings.n_users, np.int64)
+    for some in formed_rows(run, np.arange(count.size), 0):
+        count += np.bincount(some.sender, minlength=count.size)
+    return count
+
+
+ENCRYPTION, DECRYPTION = 1.5, 1.5 / 4  # multiplications for each bit of the key
+ADDITION, SUBTRACTION = 1.0, 6.0  # multiplications
+
+
+def server_share(
+    encrypted: float, decrypted: float, added: float, key_bits: int, *, subtracts: bool = False
+) -> float:
+    """Share of the server in a round's multiplications, as paper 001 counts: one client and the server.
+
+    Examples
+    --------
+    >>> round(server_share(2560.0, 2560.0, 610 * 2560.0, 1024), 3)  # full-text, 2,560 items, 610 clients
+    0.241
+    >>> round(server_share(2560.0, 2560.0, 610 * 2560.0, 1024, subtracts=True), 3)
+    0.656
+    """
+    client = key_bits * (ENCRYPTION * encrypted + DECRYPTION * decrypted)
+    server = added * (SUBTRACTION if subtracts else ADDITION)
+    return server / (client + server) if client + server else float("nan")

@@ -1,6 +1,6 @@
 """Learning rate and regularization of every method by k-fold cross-validation, as paper 002 chooses them.
 
-Behind ``factorleak predict --tune``. Section 5.1.2: lambda in {0.01, 0.001}, the initial learning rate in
+Behind ``papers predict --tune``. Section 5.1.2: lambda in {0.01, 0.001}, the initial learning rate in
 {0.05, 0.01, 0.005, 0.001}, of DPMF in {0.005, 0.001, 0.0005, 0.0001}. The paper makes its folds of the whole
 data set; here they are of the training ratings of the first seed, so that no test rating takes part. HDPMF-R
 is HDPMF with other predictions (section 5.2.4), and has its choice.
@@ -24,12 +24,11 @@ from audit.experiments.cluster import Cluster
 from audit.experiments.grid import Cell, Procedure, Report, Say, silent
 from audit.experiments.metric_rows import failed_row
 from audit.experiments.naming import cell_path, content_of
-from audit.experiments.prediction import Training
-from audit.experiments.prediction_plan import Plan
 from audit.experiments.private_mf import VICTIM, system_of
 from audit.experiments.results import Row, make_row
 from audit.experiments.runner import run_grid
 from audit.factories import make_defenses, make_victim
+from audit.papers.hu_fang import Plan, Training
 from victims.common.errors import InputError
 from victims.data.ratings import Ratings
 from victims.data.splits import folds

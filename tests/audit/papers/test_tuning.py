@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from audit.experiments.tuning import Search, search
+from audit.papers.tuning import Search, search
 from victims.common.errors import InputError
 from victims.data.splits import folds
 from victims.data.subsets import of_users
