@@ -272,7 +272,8 @@ def compare(old: Path, new: Path, only: str, tolerance: float) -> int:
         path.relative_to(root)
         for root in (old, new)
         for path in root.rglob("*")
-        if "cells" not in path.parts and (path.name in kept or path.suffix == ".arrow" or path.parent == root)
+        if not {"cells", "leakage"} & set(path.parts)
+        and (path.name in kept or path.suffix == ".arrow" or path.parent == root)
         if path.suffix in (".json", ".arrow") and not path.name.endswith(".key.json")
         if only in path.relative_to(root).parts[0]
     }
