@@ -1,6 +1,6 @@
 """Extreme numbers in recordings: opening refuses by rule, or every attack answers or abstains, finitely.
 
-The suite runs a sample that does not change; ``python -m tests.soak.extremes`` runs all of them.
+The suite runs a sample that does not change; ``python -m tests.tools.extremes`` runs all of them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Damaged recordings of version 2 are refused, or every attack answers or abstains; nothing raises or hangs.
 
-The suite runs a sample that does not change; ``python -m tests.soak.mutants`` runs as many as are asked for.
+The suite runs a sample that does not change; ``python -m tests.tools.mutants`` runs as many as are asked for.
 """
 
 from __future__ import annotations

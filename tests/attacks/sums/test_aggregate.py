@@ -45,9 +45,9 @@ def sparse():
     return generate(Synthetic(users=300, items=900, ratings_per_user=6.0, single=0.1, seed=5))
 
 
-@pytest.mark.parametrize("update", ["semi-als", "sgd"])
-@pytest.mark.parametrize("weighting", ["observed-only", "include-unrated"])
-@pytest.mark.parametrize("clients", [1, pytest.param(2, marks=pytest.mark.thorough), 5])
+@pytest.mark.parametrize("update", ["sgd"])
+@pytest.mark.parametrize("weighting", ["include-unrated"])
+@pytest.mark.parametrize("clients", [pytest.param(2, marks=pytest.mark.thorough), 5])
 def test_few_clients_are_read_completely(sparse, tmp_path, update, weighting, clients):
     """Also every answer about unrated and sampled items, and all attributes."""
     few = of_users(sparse, np.flatnonzero(np.diff(sparse.indptr) >= 5)[:clients])

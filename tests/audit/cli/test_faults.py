@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from audit.shell.exits import Exit
-from tests.soak.interruptions import PROGRESS
+from tests.tools.interruptions import PROGRESS
 
 WORDS = ["papers", "quality", "--data", "synthetic:users=30,items=40", "--scenario", "existing",
          "--rounds", "9",

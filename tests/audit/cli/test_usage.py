@@ -174,9 +174,7 @@ class TestRepeatedOptions:
         assert {row["defense"] for row in rows} == {"laplace:scale=0", "laplace:scale=2"}
 
     @pytest.mark.thorough
-    @pytest.mark.parametrize(
-        "words", [["--defense", "none", "--defense", "laplace:b=2"], ["--defenses", "none", "laplace:b=2"]]
-    )
+    @pytest.mark.parametrize("words", [["--defenses", "none", "laplace:b=2"]])
     def test_defenses_of_compare(self, run, tmp_path, words):
         rest = [*ONE, "--attack", "guess-majority", "--adversary", "server", "--rounds", 0, "--trained", 2]
         code, text, _ = run(

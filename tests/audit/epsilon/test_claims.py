@@ -34,7 +34,7 @@ def likelihood_ratio(seen, epsilon):
     return np.round((np.abs(seen) - np.abs(seen - 1)) * epsilon, 6)
 
 
-@pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0, 4.0])
+@pytest.mark.parametrize("epsilon", [0.5, 4.0])
 def test_bounds_on_a_mechanism_with_known_epsilon(epsilon):
     """Below it in at least 95 % of runs, above half of it in all: 2,000 trials of the Laplace mechanism."""
     rng = np.random.default_rng(int(10 * epsilon))

@@ -13,7 +13,7 @@ from audit.experiments.false_discoveries import controlled
 from audit.scoring.summary import summarise
 from audit.scoring.verdicts import INCONCLUSIVE, LEAK
 from tests.reports.page.test_page import leak
-from tests.soak.verdicts import CASES, HEAD, line
+from tests.tools.verdicts import CASES, HEAD, line
 
 ROWS = Path(__file__).parents[3] / "docs" / "results" / "rows" / "verdicts.csv"
 

@@ -114,7 +114,7 @@ METRICS = (
 
 class TestLimit:
     @pytest.mark.thorough
-    @pytest.mark.parametrize("weighting", ["observed-only", "include-unrated"])
+    @pytest.mark.parametrize("weighting", ["observed-only"])
     def test_the_attack_does_not_pass_it(self, transcripts, weighting):
         """Where the decoder that is told p was passed: clients with one rating and more. Per metric the
         paired interval over clients must reach down to the limit; a fixed run.

@@ -13,7 +13,7 @@ from audit.scoring.score import lists_of_others, score, values_anyhow
 from audit.scoring.statistics import LEAK_LEVEL
 from audit.scoring.verdicts import INCONCLUSIVE, LEAK
 from tests.audit.scoring.test_metrics import manifest, truth_of
-from tests.soak.lists import NULLS, errors
+from tests.tools.lists import NULLS, errors
 
 LISTS = ("rated_set_auc", "rated_set_f1", "tpr_at_fpr_0.1pct")
 

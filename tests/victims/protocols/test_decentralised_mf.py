@@ -128,12 +128,7 @@ def test_uploads_and_manifest(ratings, tmp_path):
 
 @pytest.mark.parametrize(
     "victim",
-    [
-        DecentralisedMF(factors=3, learning_rate=0.01, regularization=0.3),
-        DecentralisedMF(factors=3, learning_rate=0.01, regularization=0.3, regularize="sample"),
-        FedMF(factors=3),
-        FedMVMF(update="sgd"),
-    ],
+    [FedMF(factors=3), FedMVMF(update="sgd")],
 )
 def test_the_attack_restates_the_clients_step(ratings, victim):
     """``attacks.client_rules.client_update`` was written from the papers; the victim moves as it says."""

@@ -152,7 +152,6 @@ def test_a_bias_from_the_start_leaves_a_shift(tmp_path):
     [
         pytest.param({}, id="every rating"),
         pytest.param({"batch": 50}, id="at once"),
-        pytest.param({"batch": 50, "mean_step": True}, id="means", marks=THOROUGH),
         pytest.param({"batch": 50, "reach": 5.5}, id="sigmoid", marks=THOROUGH),
     ],
 )

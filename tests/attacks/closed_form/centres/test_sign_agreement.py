@@ -102,7 +102,7 @@ def test_a_known_sign_is_kept_and_the_whole_is_turned_with_it(turned):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("n_clients", [6, pytest.param(25, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("n_clients", [6])
 def test_no_more_is_claimed_than_is_right(n_clients):
     """Recordings of the model itself: claims exceed what is right by four standard errors in one of 30,000.
 

@@ -17,7 +17,7 @@ from tests.attacks.closed_form.links.test_link_grid import answers
 from tests.attacks.closed_form.rows.test_parallel_groups import manifest
 from tests.oracles.pass_programs import Passer, Passes
 from tests.oracles.rule_programs import Recording
-from tests.soak.identify import counted, random_recording
+from tests.tools.identify import counted, random_recording
 
 
 @pytest.mark.parametrize(

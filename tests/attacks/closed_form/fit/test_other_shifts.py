@@ -42,7 +42,7 @@ def test_a_declared_scale_that_does_not_read_a_client_leaves_its_shift_open(tmp_
     assert found.users.size - len(found.abstained) == answered
 
 
-@pytest.mark.parametrize("declared", ["observed-only", "include-unrated"])
+@pytest.mark.parametrize("declared", ["include-unrated"])
 def test_a_shift_is_as_open_where_rows_of_unrated_items_are_declared_and_none_are_sent(tmp_path, declared):
     """{2, 2.5, 3, 3.5} less 1.75 are {0.5, 1.5, 2.5, 3.5} to the last digit, at half the scale."""
     rng = np.random.default_rng(1)

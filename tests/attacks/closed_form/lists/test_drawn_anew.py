@@ -62,7 +62,7 @@ def test_items_that_are_always_there_are_answered(tmp_path, attack, made_up):
     assert (wrong, made) == (0, 0)
 
 
-@pytest.mark.parametrize("less", [3.0, 3.2])
+@pytest.mark.parametrize("less", [3.2])
 def test_of_ratings_less_a_number_made_up_ones_are_not_called_rated(tmp_path, less):
     """Whatever is answered, values or how far they are from each other; by accident, 1 in 100."""
     table = _recorded(tmp_path / "t", 3, less=less)

@@ -69,11 +69,7 @@ def right(found, ratings: np.ndarray) -> tuple[int, int]:
 )
 @pytest.mark.parametrize(
     "kind",
-    [
-        pytest.param("raters", marks=pytest.mark.thorough),
-        "confidence",
-        pytest.param("age", marks=pytest.mark.thorough),
-    ],
+    [pytest.param("raters", marks=pytest.mark.thorough), pytest.param("age", marks=pytest.mark.thorough)],
 )
 def test_weights_that_stay_the_same(tmp_path, kind, levels):
     """Nothing is declared, neither the weights nor the scale."""

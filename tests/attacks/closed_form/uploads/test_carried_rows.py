@@ -56,7 +56,7 @@ def running_mean(kept: np.ndarray, gradient: np.ndarray) -> np.ndarray:
     return 0.6 * kept + 0.4 * gradient
 
 
-@pytest.mark.parametrize("carried", [momentum, running_mean])
+@pytest.mark.parametrize("carried", [running_mean])
 def test_two_rounds_tell_what_was_carried(tmp_path, carried):
     """Watched from the fifth round on: each row is a sum over six factors of the client, nearly parallel.
 

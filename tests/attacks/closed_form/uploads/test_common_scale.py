@@ -7,7 +7,7 @@ import pytest
 
 import factorleak as fl
 from attacks.closed_form.uploads.common_scale import Scale, Told, contradicted, shown_scale
-from tests.soak.identify import counted
+from tests.tools.identify import counted
 
 HALVES = np.arange(1, 11) / 2
 SIZES = (4, 3, 5, 6, 7, 9, 12, 13, 18, 16)

@@ -26,7 +26,7 @@ def test_rows_tell_the_multiple(outside, update, weighting, sent, declared):
     assert_read(Spectral().attack(_declared(transcript, declared), 0), reference)
 
 
-@pytest.mark.parametrize("weighting", ["observed-only", "include-unrated"])
+@pytest.mark.parametrize("weighting", ["include-unrated"])
 def test_solvers_take_it_off(outside, weighting):
     """The system of the rows as they were declared has a root as well, of numbers that are no ratings."""
     _, transcript = outside(weighting=weighting, regularization=0.1, lambda_factors=0.5)

@@ -1,4 +1,4 @@
-"""How often a campaign's verdicts are wrong: ``python -m tests.soak.verdicts [CAMPAIGNS]``.
+"""How often a campaign's verdicts are wrong: ``python -m tests.tools.verdicts [CAMPAIGNS]``.
 
 A campaign looks at 40 answers of 200 clients with 20 ratings each. The guess is right in 0.35 of them; of
 noise so is the answer, independently, which no attack on noise surpasses. In the other half of the campaigns

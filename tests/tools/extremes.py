@@ -1,4 +1,4 @@
-"""Every attack on transcripts with extreme numbers, and how that ended: ``python -m tests.soak.extremes``.
+"""Every attack on transcripts with extreme numbers, and how that ended: ``python -m tests.tools.extremes``.
 
 The suite runs a sample (``tests/contract/test_extremes.py``). ``--attack`` names some of them, ``--share``
 draws a share of the cases, ``--part 3/10`` takes every tenth from the third on (ten commands are the whole,

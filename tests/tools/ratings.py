@@ -1,6 +1,6 @@
 """Damages rating files of every published format and counts what the readers say.
 
-    python -m tests.soak.ratings --files 2000 --seed 0
+    python -m tests.tools.ratings --files 2000 --seed 0
 
 Each damaged file is read in a process with 4 GB of address space; one that ends with anything but ratings or
 an ``InputError``, or takes more than a minute, counts as crashed and its bytes are kept. Exit code 1 then.
@@ -258,7 +258,7 @@ def soak(files: int, seed: int, keep: Path) -> tuple[Counter[str], str]:
             waiting = [str(write_case(Path(scratch) / str(k), rng)) for k in range(min(BATCH, files - start))]
             while waiting:
                 done = subprocess.run(
-                    [sys.executable, "-m", "tests.soak.ratings", "--read", *waiting],
+                    [sys.executable, "-m", "tests.tools.ratings", "--read", *waiting],
                     capture_output=True, text=True, check=False,
                 )  # fmt: skip
                 answers = [json.loads(line) for line in done.stdout.splitlines()]

@@ -1,6 +1,6 @@
 """Whether ``likelihood`` under sgd is too sure because of the frequencies of levels that it estimates.
 
-``python -m tests.soak.level_estimate DATA [--noise 0.3] [--made-up]``: one round of 60 clients of FedMVMF
+``python -m tests.tools.level_estimate DATA [--noise 0.3] [--made-up]``: one round of 60 clients of FedMVMF
 (sgd / observed-only). Prints what is claimed and right as learned, and with the true frequencies of levels in
 place of the estimate, everything else as learned. ``--made-up`` draws every rating anew and on its own from
 the frequencies of the data, so that ratings are as the prior takes them to be.

@@ -1,4 +1,4 @@
-"""What ``undeclared`` reads of clients that send rows of all items: ``python -m tests.soak.unrated``.
+"""What ``undeclared`` reads of clients that send rows of all items: ``python -m tests.tools.unrated``.
 
 FedMVMF in include-unrated under switches that move the client's factor between its rows, 60 clients, 200
 items, two rounds. Prints for each how many clients are answered, and how many answers, rated or unrated, are

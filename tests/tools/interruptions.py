@@ -1,4 +1,4 @@
-"""Interrupt the program at random times and look at how it ends: ``python -m tests.soak.interruptions``.
+"""Interrupt the program at random times and look at how it ends: ``python -m tests.tools.interruptions``.
 
 Each trial starts a command in a process group of its own, as a terminal does, waits until it listens and
 for a random time, sends Ctrl-C (to the group) or SIGTERM (to the program alone), sometimes twice, and then

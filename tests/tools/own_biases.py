@@ -1,6 +1,6 @@
 """What ``undeclared`` reads of programs after Koren: biases of items are broadcast, clients keep their own.
 
-    python -m tests.soak.own_biases ../shared/data/ml-100k ../shared/data/filmtrust --count 20
+    python -m tests.tools.own_biases ../shared/data/ml-100k ../shared/data/filmtrust --count 20
 
 Draws clients of real ratings and a program for each seed: a start from zeros, from a model that was trained
 before, or from numbers at random; one step over all ratings a round or several, or one after each rating;

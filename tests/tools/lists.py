@@ -1,6 +1,6 @@
 """Which items few clients rated, where their rows do not say it: how often the test of dealt rows errs.
 
-``python -m tests.soak.lists [--trials 2000]``: simulated clients like popular items of their taste, and an
+``python -m tests.tools.lists [--trials 2000]``: simulated clients like popular items of their taste, and an
 attack answers all items. Prints, of one, three and six clients, how often the test calls its answers a leak
 at 0.01 where it answers popular items in the direction that rows about nothing seem to have; where clients
 made up lists at random in place of their own; and where they sent those of other people of the same tastes,

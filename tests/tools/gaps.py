@@ -1,6 +1,6 @@
 """What ``undeclared`` reads of rows of which some entries are not sent, over many programs: none wrongly.
 
-python -m tests.soak.gaps [--count 3]
+python -m tests.tools.gaps [--count 3]
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Noise that repeats while lists change: ``python -m tests.soak.changing_lists``.
+"""Noise that repeats while lists change: ``python -m tests.tools.changing_lists``.
 
 Thirty clients send a random part of their items in every round, with noise that is the same for a client's
 item in all rounds. Prints what ``trajectory`` reads of twelve recordings each, and exits with 1 where an

@@ -1,4 +1,4 @@
-"""Which rule ``identify`` finds in random recordings of known rules: ``python -m tests.soak.identify``.
+"""Which rule ``identify`` finds in random recordings of known rules: ``python -m tests.tools.identify``.
 
 Rules in turn; sizes, rates, grids, scales, names, lost uploads and number types at random, nothing declared.
 Attacks are run under what was found. One row of ``--rows`` for each recording: what is there is not run

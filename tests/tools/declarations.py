@@ -1,4 +1,4 @@
-"""What attacks answer where the clients' rule is declared wrongly: ``python -m tests.soak.declarations``.
+"""What attacks answer where the clients' rule is declared wrongly: ``python -m tests.tools.declarations``.
 
 Programs of known rules, each declared rightly but for one key, under every attack. A client is answered
 wrongly where less than nine tenths of the ratings told of it are right. Answers with probabilities are judged

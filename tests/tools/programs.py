@@ -1,4 +1,4 @@
-"""How much of what attacks read of random programs is wrong: ``python -m tests.soak.programs``.
+"""How much of what attacks read of random programs is wrong: ``python -m tests.tools.programs``.
 
 Each program mixes one to three habits of programs that nobody declares; some cannot be read (noise, an
 unknown centre). With ``--links`` it has a loss, minibatches, a mean, or a bias of its clients, too, and with

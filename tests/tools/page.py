@@ -1,4 +1,4 @@
-"""Bytes of a page of 500 cells, and how long Chromium takes to open it: ``python -m tests.soak.page``.
+"""Bytes of a page of 500 cells, and how long Chromium takes to open it: ``python -m tests.tools.page``.
 
 100 systems, five adversaries each, with every metric of the page, groups of clients and items, and usefulness
 over two seeds. Prints the size, and of five openings the seconds until everything is loaded and drawn

@@ -1,4 +1,4 @@
-"""Every attack on damaged recordings of version 2 that open: ``python -m tests.soak.mutants``.
+"""Every attack on damaged recordings of version 2 that open: ``python -m tests.tools.mutants``.
 
 The suite runs a few (``tests/contract/test_mutants.py``). ``--number`` is how many of each damage of each
 recording are made, ``--attack`` names some attacks, ``--adversaries`` looks at all of them and not the server

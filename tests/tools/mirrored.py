@@ -1,6 +1,6 @@
-"""How sure ``undeclared`` is of centred ratings, and how often right: ``python -m tests.soak.mirrored``.
+"""How sure ``undeclared`` is of centred ratings, and how often right: ``python -m tests.tools.mirrored``.
 
-    python -m tests.soak.mirrored ../shared/data/ml-1m --clients 5 20 60 200 --repeats 20
+    python -m tests.tools.mirrored ../shared/data/ml-1m --clients 5 20 60 200 --repeats 20
 
 Draws clients of real ratings, each with five or more, and sends rows of one step of eight factors in which
 the ratings are less the middle of the grid, or less the client's own mean; as likes and dislikes (of the

@@ -1,4 +1,4 @@
-"""The newest client rules in bad conditions, what is answered: ``python -m tests.soak.newest_rules``.
+"""The newest client rules in bad conditions, what is answered: ``python -m tests.tools.newest_rules``.
 
 One recording for each seed and rule: number type, grid, clients of one rating, rounds, noise, a scale of each
 client's own and what is declared are drawn at random. Each is read under its rule, under another rule, by
@@ -21,7 +21,7 @@ import numpy as np
 import factorleak as fl
 from tests.attacks.client_rules.test_paired_labels import trained
 from tests.oracles.adaptive_client import AdaptiveClient
-from tests.soak.identify import GRIDS
+from tests.tools.identify import GRIDS
 
 N_ITEMS, N_USERS, FACTORS = 40, 8, 5
 RULES = ("semi-als", "bpr", "adam", "adamw", "rmsprop", "adagrad")

@@ -1,4 +1,4 @@
-"""What is read of steps whose rows are in half precision: ``python -m tests.soak.half_precision``.
+"""What is read of steps whose rows are in half precision: ``python -m tests.tools.half_precision``.
 
 Sixteen clients of a made-up program step after every rating, or after means of five; every other one rates in
 whole stars on a grid of halves. Exits with 1 where more than one answer of a thousand is wrong.
@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from tests.attacks.closed_form.uploads.test_fitted_chain import half_precision
-from tests.soak.programs import BAR, answers
+from tests.tools.programs import BAR, answers
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """What ``undeclared`` reads of several passes in orders that nobody sees, on real ratings; none may be wrong.
 
-    python -m tests.soak.orders DATA [--users 100] [--first 0] [--seed 1]
+    python -m tests.tools.orders DATA [--users 100] [--first 0] [--seed 1]
 
 ``DATA`` is a path in a published format. The ten factors are those of a model after four passes over all
 ratings, without biases and with broadcast biases of items.

@@ -1,8 +1,8 @@
-"""What is answered of neighbours whose rule is declared wrongly: ``python -m tests.soak.peer_declarations``.
+"""What is answered of neighbours whose rule is declared wrongly: ``python -m tests.tools.peer_declarations``.
 
 Victims without a server are recorded under every switch, made-up ratings; in each copy of the recording one
 key of the manifest is another. A neighbour, and who reads all that is sent, attack it. A client is answered
-wrongly where less than nine tenths of the ratings told of it are right (``tests.soak.declarations.counted``);
+wrongly where less than nine tenths of the ratings told of it are right (``tests.tools.declarations.counted``);
 ``identify`` is wrong where a value that it names is not the recorded one. Senders without a name are answered
 under pseudonyms, which nobody can check here: of those ``peers`` is left out. Exits with 1 where anything is
 wrong.
@@ -23,7 +23,7 @@ import numpy as np
 
 import factorleak as fl
 from audit.factories import make_victim
-from tests.soak.declarations import counted
+from tests.tools.declarations import counted
 from victims.common.errors import InputError
 from victims.data.synthetic import Synthetic, generate
 from victims.recording import record

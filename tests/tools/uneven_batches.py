@@ -1,4 +1,4 @@
-"""What is read of programs that shuffle and average: ``python -m tests.soak.uneven_batches DATA``.
+"""What is read of programs that shuffle and average: ``python -m tests.tools.uneven_batches DATA``.
 
 Clients of the data go several times through their ratings, in a new order each time, by minibatches of
 which the last is smaller, and send how their copies of the items moved. Sizes, rates, passes, minibatches and
@@ -16,7 +16,7 @@ import numpy as np
 
 import factorleak as fl
 from tests.oracles.shuffled_passes import ShuffledPasses
-from tests.soak.programs import BAR, answers
+from tests.tools.programs import BAR, answers
 from victims.transcript.recorder import Recorder
 
 MOST, LEAST, CLIENTS = 200, 10, 20  # ratings of a client, and how many clients

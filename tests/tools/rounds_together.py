@@ -1,6 +1,6 @@
 """Clients of few ratings under several local steps: who is read from how many rounds.
 
-``python -m tests.soak.rounds_together DATA [--factors 2 3 5] [--rounds 1 2 4] [--clients 300]``: clients of
+``python -m tests.tools.rounds_together DATA [--factors 2 3 5] [--rounds 1 2 4] [--clients 300]``: clients of
 FedMF take three local steps in each round and send weights. Prints how many clients with so many ratings
 ``inversion`` answers, of how many, and its answers and the wrong ones of all clients.
 """

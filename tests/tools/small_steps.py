@@ -1,6 +1,6 @@
 """What ``undeclared`` reads of clients whose steps are small beside the last digit of their rows.
 
-    python -m tests.soak.small_steps ../shared/data/ml-100k
+    python -m tests.tools.small_steps ../shared/data/ml-100k
 
 Draws clients who step after every rating, or after eight, with rows in single precision, in the order of the
 steps or in another; nothing is declared. Prints what is answered.

@@ -1,4 +1,4 @@
-"""What is answered of clipped errors in rounded rows: ``python -m tests.soak.clipped_errors``.
+"""What is answered of clipped errors in rounded rows: ``python -m tests.tools.clipped_errors``.
 
 One recording for each rule, seed and rounding. Exits with 1 where more than one answer of a thousand is
 wrong.
@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyarrow import feather
 
 from tests.oracles.rule_programs import Recording
-from tests.soak.programs import BAR, answers
+from tests.tools.programs import BAR, answers
 
 RULES = ("clipped-error", "clipped-error-per-rating")
 

@@ -1,4 +1,4 @@
-"""Random commands on random valid and damaged inputs, for hours: ``python -m tests.soak.commands``.
+"""Random commands on random valid and damaged inputs, for hours: ``python -m tests.tools.commands``.
 
 Every command runs in a process group of its own under a limit of 4 GiB of address space and writes to one
 folder, best on a small file system of its own (``--folder``), which it fills and empties now and then. One in
@@ -30,8 +30,8 @@ from pathlib import Path
 import psutil
 
 from audit.shell.exits import Exit
-from tests.soak.interruptions import PROGRESS, STATUS, members
-from tests.soak.random_commands import SIZES, Commands
+from tests.tools.interruptions import PROGRESS, STATUS, members
+from tests.tools.random_commands import SIZES, Commands
 
 LIMIT = 4 << 20  # KiB of address space
 LONGEST = 300.0  # seconds of a command

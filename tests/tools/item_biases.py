@@ -1,6 +1,6 @@
 """What ``undeclared`` reads of real ratings less the means of items, which nobody told.
 
-    python -m tests.soak.item_biases ../shared/data/ml-100k --clients 60 200 943
+    python -m tests.tools.item_biases ../shared/data/ml-100k --clients 60 200 943
 
 Draws clients, each with its ratings less the items' means among them, one step of eight factors, nothing
 declared, and prints what is answered.

@@ -1,6 +1,6 @@
 """Ratings less the lowest level under declared noise: what ``likelihood`` reads, and how sure it is.
 
-``python -m tests.soak.lowered DATA [--noise 0.1 0.3 1] [--weighting observed-only] [--update semi-als]
+``python -m tests.tools.lowered DATA [--noise 0.1 0.3 1] [--weighting observed-only] [--update semi-als]
 [--clients 60]``: clients of FedMVMF learn ratings as they are, and less the lowest level, which nobody
 declares, in one round. Prints the rated items that are answered and right, the mean probability that was
 claimed of them, and of the answers claimed with at most 0.5, 0.8, 0.95 and 1 their number, what was claimed
