@@ -1,8 +1,7 @@
 """A wrong declaration of the clients' rule hides nothing and makes no attack answer wrongly.
 
-``python -m tests.tools.declarations`` tries every key on every program. Seeds are fixed. With others an attack
-may answer a client about whom the rows tell it nothing with a probability of at most 0.001
-(``attacks.closed_form.fit.goodness_of_fit``).
+``python -m tests.tools.declarations`` tries every key on every program. Seeds are fixed. With others an
+attack may answer a client about whom the rows tell it nothing with a probability of at most 0.001.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
 Victims without a server are recorded under every switch, made-up ratings; in each copy of the recording one
 key of the manifest is another. A neighbour, and who reads all that is sent, attack it. A client is answered
-wrongly where less than nine tenths of the ratings told of it are right (``tests.tools.declarations.counted``);
-``identify`` is wrong where a value that it names is not the recorded one. Senders without a name are answered
-under pseudonyms, which nobody can check here: of those ``peers`` is left out. Exits with 1 where anything is
-wrong.
+wrongly where less than nine tenths of the ratings told of it are right
+(``tests.tools.declarations.counted``); ``identify`` is wrong where a value that it names is not the recorded
+one. Senders without a name are answered under pseudonyms, which nobody can check here: of those ``peers`` is
+left out. Exits with 1 where anything is wrong.
 """
 
 from __future__ import annotations
