@@ -16,7 +16,7 @@ extensions = [
     "sphinxcontrib.bibtex",
     "command_pages",
 ]
-exclude_patterns = ["_build", "results/source"]
+exclude_patterns = ["_build", "research/source"]
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
 bibtex_bibfiles = ["references.bib"]

@@ -7,7 +7,7 @@ them in the same process. Beside each ratio stands that of the last run in the l
 
 Without ``--data`` the ratings are synthetic, of the size of MovieLens 100K, which takes a minute; those of
 MovieLens 1M take 3 GB of disk. ``--large`` records, opens and reads 25 million ratings of 160,000
-clients instead. ``--note`` appends to the ledger, ``docs/results/rows/speed-ledger.csv``.
+clients instead. ``--note`` appends to the ledger, ``docs/research/rows/speed-ledger.csv``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The ledger of measurements: a line for each name and run, in ``docs/results/rows/speed-ledger.csv``."""
+"""The ledger of measurements: a line for each name and run, in ``docs/research/rows/speed-ledger.csv``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.benchmarks.timing import Line
 
-LEDGER = Path(__file__).parents[2] / "docs" / "results" / "rows" / "speed-ledger.csv"
+LEDGER = Path(__file__).parents[2] / "docs" / "research" / "rows" / "speed-ledger.csv"
 HEAD = ("commit", "machine", "ratings", "measured", "s", "floor: s", "ratio", "MB above")
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[2]
-RESULTS, GALLERY = ROOT / "docs" / "results", ROOT / "reports" / "gallery"
+RESULTS, GALLERY = ROOT / "docs" / "research", ROOT / "reports" / "gallery"
 ORIGINS = tomllib.loads((RESULTS / "tables.toml").read_text())
 GOLDEN, FIGURES = ORIGINS.pop("golden"), ORIGINS.pop("figures")
 CLOSE = 1e-4  # values are noted with four decimals
@@ -49,7 +49,7 @@ def test_golden_rows_are_as_they_were(golden, run, tmp_path, monkeypatch):
     rows = content.get("rows") or content["scores"]
     for noted in one["rows"]:
         assert any(agrees(row, noted) for row in rows), (
-            f"{one['command']} gave {noted} when docs/results/tables.toml was written, and gives "
+            f"{one['command']} gave {noted} when docs/research/tables.toml was written, and gives "
             f"{list(near(rows, noted))} now. Make again what stands on it, or say why it holds: "
             f"{', '.join(made_by(golden))}; then note the new row there"
         )

@@ -44,15 +44,15 @@ def test_snippets_run(page, tmp_path, monkeypatch):
 
 
 def test_results_pages_are_written_from_their_rows():
-    for path, text in runpy.run_path(str(DOCS / "results" / "make.py"))["pages"]().items():
-        assert path.read_text() == text, f"{path.name} is out of date; run python docs/results/make.py"
+    for path, text in runpy.run_path(str(DOCS / "research" / "make.py"))["pages"]().items():
+        assert path.read_text() == text, f"{path.name} is out of date; run python docs/research/make.py"
 
 
 def test_pictures_of_pages_are_pictures():
     shown = {
         (page.parent / target).resolve()
         for page in PAGES
-        if not page.is_relative_to(DOCS / "results" / "source")
+        if not page.is_relative_to(DOCS / "research" / "source")
         for target in LINK.findall(page.read_text())
         if target.endswith(".png")
     }
@@ -63,8 +63,8 @@ def test_pictures_of_pages_are_pictures():
 
 
 def test_every_table_says_where_it_comes_from():
-    rows = {path.stem for path in (DOCS / "results" / "rows").glob("*.csv")}
-    source = "".join(path.read_text() for path in (DOCS / "results" / "source").glob("*.md"))
+    rows = {path.stem for path in (DOCS / "research" / "rows").glob("*.csv")}
+    source = "".join(path.read_text() for path in (DOCS / "research" / "source").glob("*.md"))
     used = re.findall(r"<!-- table: ([a-z0-9-]+) -->", source)
     assert "<!-- ledger: " in source
     assert sorted([*used, "speed-ledger"]) == sorted(rows)
@@ -77,7 +77,7 @@ def test_links_lead_somewhere(page):
         for target in LINK.findall(page.read_text())
         if "://" not in target and not (page.parent / target).exists()
     ]
-    if page.is_relative_to(DOCS / "results" / "source"):  # written one folder up
+    if page.is_relative_to(DOCS / "research" / "source"):  # written one folder up
         missing = [target for target in missing if not (page.parent.parent / target).exists()]
     assert not missing
 

@@ -4,7 +4,7 @@ A campaign looks at 40 answers of 200 clients with 20 ratings each. The guess is
 noise so is the answer, independently, which no attack on noise surpasses. In the other half of the campaigns
 the first answer is right in ten points more. p-values, intervals and verdicts are those of
 ``audit.scoring`` and ``audit.experiments.false_discoveries``. Prints the rows of
-``docs/results/rows/verdicts.csv``: how many campaigns tell a LEAK (of noise: anywhere; planted: in the first
+``docs/research/rows/verdicts.csv``: how many campaigns tell a LEAK (of noise: anywhere; planted: in the first
 answer), one by one and controlled over the campaign, with the exact 95 % interval.
 """
 

@@ -15,7 +15,7 @@ from audit.scoring.verdicts import INCONCLUSIVE, LEAK
 from tests.reports.page.test_page import leak
 from tests.tools.verdicts import CASES, HEAD, line
 
-ROWS = Path(__file__).parents[3] / "docs" / "results" / "rows" / "verdicts.csv"
+ROWS = Path(__file__).parents[3] / "docs" / "research" / "rows" / "verdicts.csv"
 
 CELLS, CLIENTS = 40, 200
 
