@@ -20,13 +20,33 @@ MARK = re.compile(r"^<!-- table: ([a-z0-9-]+) -->$")
 LEDGER = re.compile(r"^<!-- ledger: (.+) -->$")
 SHOWN = 5  # runs, the last ones
 FIGURE = re.compile(r"^!\[.*\]\(.*/reports/gallery/([\w-]+)\.png\)$")
+WORDS = {  # rows say what the program that made them printed; pages have the field's words
+    r"\bbest guess\b": "baseline",
+    r"\b(its )?guess(?=[ ),]|$)": r"\1baseline",
+    r"\bread by\b": "recovered by",
+    r"\bratings read\b": "ratings recovered",
+    r"\bwhat it reads\b": "recovered",
+    r"^told$": "known",
+    r"^read$": "recovered",
+    r"^switches$": "options",
+    r"\blengths of lists\b": "sizes of item sets",
+    r"\b(LEAK: )lists\b": r"\1item sets",
+    r"\blists say nothing\b": "nothing",
+}
 SAID = "<!-- written by make.py from source/ and rows/; edit those -->\n"
+
+
+def said(cell: str) -> str:
+    """A cell in the handbook's words."""
+    for was, now in WORDS.items():
+        cell = re.sub(was, now, cell)
+    return cell
 
 
 def table(name: str, origin: dict[str, str]) -> Iterator[str]:
     """The lines of one table: its rows, and where they come from."""
     with (HERE / "rows" / f"{name}.csv").open(newline="") as file:
-        head, *rows = csv.reader(file)
+        head, *rows = ([said(cell) for cell in row] for row in csv.reader(file))
     if any(len(row) != len(head) for row in rows):
         raise SystemExit(f"{name}.csv must have as many cells in each row as in its head; quote commas")
     yield f"**{origin['title']}**"
