@@ -42,7 +42,7 @@ def sweep(
     published: Annotated[
         bool,
         typer.Option(
-            help="Draw Figures 1 to 3 of Mai & Pang 2023 as well; name published and guess-uniform as "
+            help="Draw Figures 1 to 3 of Mai & Pang 2022 as well; name published and guess-uniform as "
             "attacks."
         ),
     ] = False,

@@ -105,7 +105,7 @@ DrawnAttacks = Annotated[
     Option(
         NAMES,
         "Attacks: the first is drawn for all rounds, the second beside it; published is the procedure of "
-        "Mai & Pang 2023 with the solver of their Table 6 for the scenario. Repeatable.",
+        "Mai & Pang 2022 with the solver of their Table 6 for the scenario. Repeatable.",
         ("--attack", "--attacks"),
         names,
         group="attacks",

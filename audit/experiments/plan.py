@@ -50,7 +50,7 @@ from audit.experiments.options import (
 )
 
 PROTOCOLS = ("hdpmf", "pdpmf", "dpmf", "mf")
-PUBLISHED = "published"  # stands among attacks for the solver that Mai & Pang 2023 chose for a scenario
+PUBLISHED = "published"  # stands among attacks for the solver that Mai & Pang 2022 chose for a scenario
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 One recording per scenario and scale, of as many rounds as the longest watch. The server is trained without
 the noise, so that all scales show the same factors and only what the adversary reads differs (as in Mai &
-Pang 2023, section 6.2). A cell is one attack on one watch of a scenario under one scale of noise.
+Pang 2022, section 6.2). A cell is one attack on one watch of a scenario under one scale of noise.
 """
 
 from __future__ import annotations
