@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     )
     from victims.recorders.flower import RecordedGrid
     from victims.transcript.manifest import Manifest
-    from victims.transcript.reader import Transcript
+    from victims.transcript.recorded import Transcript
     from victims.transcript.recorder import Recorder
     from victims.transcript.view import ATTRIBUTE, ITEM, View
 
@@ -1056,7 +1056,7 @@ def _path(name: str, given: Any) -> Any:
     from attacks.base import Reconstruction
     from audit.scoring.truth import Truth
     from victims.common.errors import InputError
-    from victims.transcript.reader import Transcript
+    from victims.transcript.recorded import Transcript
     from victims.transcript.view import View
 
     if isinstance(given, str | PathLike):

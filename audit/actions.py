@@ -37,11 +37,12 @@ from victims.common.validation import or_none, require
 from victims.data.ratings import Ratings
 from victims.protocols.base import Defense, Victim
 from victims.recording import record as run_and_record
-from victims.transcript.client_names import names_of
+from victims.transcript.adversaries import names_of
+from victims.transcript.beside import truth_path
 from victims.transcript.manifest import Manifest
-from victims.transcript.reader import Transcript, open_transcript
+from victims.transcript.reader import open_transcript
+from victims.transcript.recorded import Transcript
 from victims.transcript.view import View
-from victims.transcript.writer import truth_path
 
 if TYPE_CHECKING:
     from reports.page.content import Page
@@ -290,7 +291,7 @@ def report(
     """
     from reports.page.content import page_of
     from reports.page.render import write_page
-    from victims.transcript.reader import ADVERSARIES
+    from victims.transcript.adversaries import ADVERSARIES
 
     source = file_of(results)
     rows = rows_of(source)

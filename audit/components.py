@@ -185,7 +185,7 @@ def components(group: str) -> list[Component]:
     """List every component of a group."""
     _refuse_unknown(group)
     if group == "adversaries":
-        from victims.transcript.reader import ADVERSARIES
+        from victims.transcript.adversaries import ADVERSARIES
 
         return [Component(group, name, summary) for name, summary in ADVERSARIES.items()]
     return [

@@ -26,9 +26,9 @@ from victims.data.synthetic import Synthetic, generate
 from victims.protocols.base import Defense, Rows
 from victims.recording import record
 from victims.training import Run, sent_rows, start
+from victims.transcript.beside import truth_path
 from victims.transcript.reader import open_transcript
 from victims.transcript.view import View
-from victims.transcript.writer import truth_path
 
 RECORDED = (
     ("fedmvmf", {"update": "sgd", "weighting": "include-unrated", "factors": "3"}),

@@ -14,9 +14,9 @@ from defenses.encryption.opening import opener
 from victims.common.errors import InputError
 from victims.common.given_files import small_file
 from victims.common.json_text import json_of
-from victims.transcript.reader import Opener, Transcript
+from victims.transcript.beside import key_path
+from victims.transcript.recorded import Opener, Transcript
 from victims.transcript.view import View
-from victims.transcript.writer import key_path
 
 KEY_BYTES = 1 << 16
 REMEDY = "give the key file that was written with the recording"

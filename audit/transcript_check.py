@@ -19,12 +19,13 @@ from audit.keys import view_of
 from audit.registry import entries, is_guess
 from audit.scoring.truth import read_truth
 from victims.common.errors import InputError
-from victims.transcript.client_names import called_by_name, names_of
+from victims.transcript.adversaries import called_by_name, names_of
+from victims.transcript.beside import key_path, truth_path
 from victims.transcript.client_rule import ClientRule
 from victims.transcript.manifest import Manifest
-from victims.transcript.reader import Transcript, open_transcript
+from victims.transcript.reader import open_transcript
+from victims.transcript.recorded import Transcript
 from victims.transcript.view import View
-from victims.transcript.writer import key_path, truth_path
 
 DECLARED, SEEN, OF_VERSION_1, FOUND, UNKNOWN = (
     "declared",

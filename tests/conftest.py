@@ -49,7 +49,8 @@ from victims.data.synthetic import Synthetic, generate
 from victims.protocols.decentralised_mf import DecentralisedMF
 from victims.protocols.fedmvmf import FedMVMF
 from victims.recording import record
-from victims.transcript.reader import Transcript, open_transcript
+from victims.transcript.reader import open_transcript
+from victims.transcript.recorded import Transcript
 from victims.transcript.view import View
 
 LONG = ("thorough", "repeated")  # what a plain ``pytest`` leaves out

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Int
 
 from victims.protocols.network import Edges
-from victims.transcript.manifest import INT32_MAX
+from victims.transcript.kinds import INT32_MAX
 from victims.transcript.writer import TranscriptWriter
 
 

@@ -23,12 +23,11 @@ from victims.protocols.network import SERVER
 from victims.protocols.row_sums import Sums
 from victims.recorded_graphs import GraphsWritten
 from victims.training import Run, start
-from victims.transcript.beside import factors_path
+from victims.transcript.beside import factors_path, key_path, truth_path, write_key, write_truth
 from victims.transcript.kinds import ITEM_BIAS
 from victims.transcript.manifest import Manifest
-from victims.transcript.spool import Spool
 from victims.transcript.view import ATTRIBUTE, ITEM
-from victims.transcript.writer import TranscriptWriter, key_path, truth_path, write_key, write_truth
+from victims.transcript.writer import Spool, TranscriptWriter
 
 
 def record(

@@ -55,7 +55,7 @@ def attack(
     from audit.option_texts import parse_options
     from audit.scoring.abstentions import grouped
     from audit.scoring.reconstruction_files import write_reconstruction
-    from victims.transcript.client_names import called_by_name
+    from victims.transcript.adversaries import called_by_name
 
     output = Output(quiet, as_json)
     with output.progress(attack or "attack") as update_bar:

@@ -147,7 +147,7 @@ def _audit_recording(
     from audit.cli.gate import OF_ATTACKS, OF_CLAIMED, Vocabulary
     from audit.experiments import given_recording
     from audit.experiments.ladder import expected
-    from victims.transcript.client_names import called_by_name
+    from victims.transcript.adversaries import called_by_name
 
     asked = plan.adversary
     plan, opened = given_recording.settled(plan)

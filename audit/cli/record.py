@@ -31,7 +31,7 @@ def record(
     from audit import actions
     from audit.epsilon.accounts import accounts_of
     from audit.factories import make_defenses, make_victim, scenarios_of
-    from victims.transcript.writer import truth_path
+    from victims.transcript.beside import truth_path
 
     updates, weightings = scenarios_of(plan.victim)
     scenario = {"update": plan.update or updates[0], "weighting": plan.weighting or weightings[0]}

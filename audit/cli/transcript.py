@@ -64,6 +64,6 @@ def schema(
     as_json: JsonOption = True,
 ) -> None:
     """Print the JSON Schema of manifest.json, with or without --json."""
-    from victims.transcript.schema import schema_of
+    from victims.transcript.manifest import schema_of
 
     Output(quiet, as_json=True).finish(schema_of(version))

@@ -15,7 +15,7 @@ from victims.data.ratings import Ratings
 from victims.protocols.account import Account, Listeners, Setting
 from victims.protocols.base import Defense, Edges, Victim
 from victims.protocols.switches import Switches
-from victims.transcript.client_names import members_of
+from victims.transcript.adversaries import members_of
 
 ONE, ALL = "one receiver", "all receivers together"
 

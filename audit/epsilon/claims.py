@@ -40,8 +40,8 @@ from victims.data.ratings import Ratings
 from victims.data.subsets import leave_out
 from victims.evaluation.rating_error import predictions
 from victims.training import sent_rows
+from victims.transcript.beside import truth_path
 from victims.transcript.reader import open_transcript
-from victims.transcript.writer import truth_path
 
 
 def settled(plan: Claims) -> Claims:

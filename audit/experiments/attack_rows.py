@@ -30,7 +30,7 @@ from audit.scoring.statistics import FEWEST, LEAK_LEVEL
 from audit.scoring.truth import Truth
 from audit.scoring.verdicts import INCONCLUSIVE
 from audit.shell.progress import lasting
-from victims.transcript.reader import Transcript
+from victims.transcript.recorded import Transcript
 from victims.transcript.view import View
 
 FLOAT_BYTES = 8

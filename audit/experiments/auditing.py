@@ -39,8 +39,7 @@ from victims.common.validation import or_none, require
 from victims.data.ratings import Ratings
 from victims.protocols.base import Victim
 from victims.recording import manifest_of
-from victims.transcript.client_names import CLIENT, NEIGHBOUR, NEIGHBOURS
-from victims.transcript.reader import ADVERSARIES
+from victims.transcript.adversaries import ADVERSARIES, CLIENT, NEIGHBOUR, NEIGHBOURS
 
 PACKAGES = ("factorleak", "numpy", "scipy", "jax")  # whose versions are kept beside the results
 NO_SERVER = (

@@ -32,9 +32,10 @@ from audit.scoring.truth import Truth, read_truth
 from victims.common.errors import InputError
 from victims.common.files import refuse_unwritable
 from victims.common.validation import or_none, require
-from victims.transcript.client_names import names_of
-from victims.transcript.reader import Transcript, open_transcript
-from victims.transcript.writer import key_path, truth_path
+from victims.transcript.adversaries import names_of
+from victims.transcript.beside import key_path, truth_path
+from victims.transcript.reader import open_transcript
+from victims.transcript.recorded import Transcript
 
 BEST_GUESS = "guess-majority"
 BLOCK = 1 << 20

@@ -14,9 +14,9 @@ from audit.scoring.truth import Truth
 from victims.data.ratings import Ratings
 from victims.protocols.base import Defense
 from victims.recording import manifest_of
-from victims.transcript.client_names import CLIENT, names_of, spoken
+from victims.transcript.adversaries import CLIENT, names_of, spoken
 from victims.transcript.manifest import SAMPLING, Manifest
-from victims.transcript.reader import Transcript
+from victims.transcript.recorded import Transcript
 from victims.transcript.view import ITEM, View
 
 RECEIVE = ("server", "server+client", "eavesdropper")  # the uploads of all clients

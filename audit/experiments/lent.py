@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from victims.transcript.layout import layout_of
+from victims.transcript.batches import layout_of
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import View
 

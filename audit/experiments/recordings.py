@@ -16,10 +16,10 @@ from victims.common.seeds import Purpose, generator
 from victims.data.ratings import Ratings
 from victims.protocols.base import Victim
 from victims.recording import record
-from victims.transcript.beside import factors_path
-from victims.transcript.reader import Transcript, open_transcript
+from victims.transcript.beside import factors_path, key_path, truth_path
+from victims.transcript.reader import open_transcript
+from victims.transcript.recorded import Transcript
 from victims.transcript.view import View
-from victims.transcript.writer import key_path, truth_path
 
 
 class Recorded(NamedTuple):

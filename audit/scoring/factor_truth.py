@@ -13,8 +13,8 @@ from jaxtyping import Float, Int
 
 from victims.common.errors import InputError
 from victims.common.given_files import existing_file
-from victims.transcript.arrow import INT32_MAX, ColumnFile, open_columns
-from victims.transcript.columns import integer_chunks, vector_chunks
+from victims.transcript.columns import ColumnFile, integer_chunks, open_columns, vector_chunks
+from victims.transcript.kinds import INT32_MAX
 
 TRUTH_END, FACTORS_END = ".truth.arrow", ".factors.arrow"
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from victims.transcript.reader import Transcript
+from victims.transcript.recorded import Transcript
 from victims.transcript.view import Copies, View
 
 PRECISION, RECALL, NAMES, NAMED = "link_precision", "link_recall", "names_right", "claimed_names_right"

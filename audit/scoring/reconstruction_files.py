@@ -30,11 +30,12 @@ from audit.scoring.reconstruction_rows import (
 )
 from victims.common.errors import InputError
 from victims.common.given_files import existing_file
-from victims.transcript.arrow import INT32_MAX, open_columns
-from victims.transcript.columns import finite_chunks, integer_chunks, kind_chunks
+from victims.transcript.beside import write_columns
+from victims.transcript.columns import finite_chunks, integer_chunks, kind_chunks, open_columns
+from victims.transcript.given_columns import kind_array
+from victims.transcript.kinds import INT32_MAX
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import KINDS
-from victims.transcript.writer import kind_array, write_columns
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,8 @@ from audit.scoring.reconstruction_rows import ANSWERS
 from victims.common.complaints import first_complaint
 from victims.common.errors import InputError, one_line, printable
 from victims.common.limits import DEEPEST, depth_of, refuse_absurd_sizes
-from victims.transcript.arrow import INT32_MAX
-from victims.transcript.manifest import Manifest
-from victims.transcript.manifest_2 import Manifest2, file_of
+from victims.transcript.kinds import INT32_MAX
+from victims.transcript.manifest import Manifest, Manifest2, file_of
 from victims.transcript.view import ATTRIBUTE, ITEM
 
 KEY = b"factorleak-reconstruction"

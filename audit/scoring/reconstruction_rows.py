@@ -11,9 +11,8 @@ from jaxtyping import Float
 
 from attacks.base import ClientFactors, Estimates
 from victims.common.errors import InputError
-from victims.transcript.arrow import INT32_MAX, ColumnFile
-from victims.transcript.columns import integer_chunks
-from victims.transcript.kinds import OF_FACTORS
+from victims.transcript.columns import ColumnFile, integer_chunks
+from victims.transcript.kinds import INT32_MAX, OF_FACTORS
 
 PAD_CELLS = 1 << 22
 FACTOR = len(OF_FACTORS)

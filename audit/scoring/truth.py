@@ -14,10 +14,9 @@ from audit.scoring.factor_truth import FactorTruth, factors_beside, read_factors
 from victims.common.errors import InputError
 from victims.common.given_files import existing_file
 from victims.common.limits import LARGEST_LEVEL, SMALLEST_LEVEL, refuse_absurd_table
-from victims.transcript.arrow import INT32_MAX, open_columns
-from victims.transcript.client_names import some_names
-from victims.transcript.columns import finite_chunks, integer_chunks, kind_chunks
-from victims.transcript.kinds import OF_FACTORS
+from victims.transcript.adversaries import some_names
+from victims.transcript.columns import finite_chunks, integer_chunks, kind_chunks, open_columns
+from victims.transcript.kinds import INT32_MAX, OF_FACTORS
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import ITEM
 

@@ -16,7 +16,7 @@ from defenses.encryption.paillier import Paillier
 from defenses.encryption.paillier_cipher import PaillierCipher
 from victims.common.errors import InputError
 from victims.transcript.manifest import Manifest
-from victims.transcript.reader import Opener
+from victims.transcript.recorded import Opener
 
 
 def opener(manifest: Manifest, key: Mapping[str, str]) -> Opener:

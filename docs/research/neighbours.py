@@ -26,8 +26,9 @@ from audit.scoring.truth import Truth, read_truth
 from victims.data.loaders import load
 from victims.data.ratings import Ratings
 from victims.recording import record
-from victims.transcript.reader import Transcript, open_transcript
-from victims.transcript.writer import truth_path
+from victims.transcript.beside import truth_path
+from victims.transcript.reader import open_transcript
+from victims.transcript.recorded import Transcript
 
 ML, FILM = "ml-100k", "filmtrust:trust=trust.txt"
 

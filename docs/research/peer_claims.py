@@ -40,7 +40,8 @@ from victims.protocols.own_copies import Copies, at, key_of
 from victims.recording import record
 from victims.training import start
 from victims.transcript.beside import factors_path
-from victims.transcript.reader import Transcript, open_transcript
+from victims.transcript.reader import open_transcript
+from victims.transcript.recorded import Transcript
 from victims.transcript.view import ITEM, View
 
 ROUNDS = [0, 1, 2]

@@ -22,8 +22,8 @@ from audit.factories import make_defenses, make_victim
 from audit.scoring.limits import Ceiling
 from audit.scoring.truth import read_truth
 from victims.recording import record
+from victims.transcript.beside import truth_path
 from victims.transcript.reader import open_transcript
-from victims.transcript.writer import truth_path
 
 ROWS = Path(__file__).parent / "rows" / "order-systems.csv"
 SYSTEMS = (

@@ -27,7 +27,8 @@ from audit.scoring.score import score
 from audit.scoring.truth import Truth, read_truth
 from tests.oracles.simulator import Reference
 from victims.common.errors import InputError
-from victims.transcript.reader import ADVERSARIES, open_transcript
+from victims.transcript.adversaries import ADVERSARIES
+from victims.transcript.reader import open_transcript
 from victims.transcript.view import View
 
 FACTORS, N_USERS, N_ITEMS, GROUPS = 3, 6, 12, ((0, 1, 2), (3, 4))

@@ -23,9 +23,9 @@ from tests.conftest import SCENARIOS, shared
 from tests.oracles.simulator import Reference
 from victims.common.errors import InputError
 from victims.protocols.base import Victim
+from victims.transcript.beside import truth_path
 from victims.transcript.reader import open_transcript
 from victims.transcript.view import View
-from victims.transcript.writer import truth_path
 
 ATTACKS = list(BUILT_IN["attacks"])
 VERBS = {"victims": {"init", "manifest"}, "attacks": {"attack"}, "defenses": {"attackers"}}

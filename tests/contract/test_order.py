@@ -21,9 +21,9 @@ from victims.protocols.decentralised_mf import DecentralisedMF
 from victims.protocols.fedmf import FedMF
 from victims.protocols.fedmvmf import FedMVMF
 from victims.recording import record
+from victims.transcript.beside import truth_path
 from victims.transcript.reader import open_transcript
 from victims.transcript.view import Messages, View
-from victims.transcript.writer import truth_path
 
 STEPS = DecentralisedMF(factors=5, learning_rate=0.01)
 PRIVATE = FedMF(factors=5, client_learning_rate=3e-3)

@@ -27,8 +27,7 @@ from victims.protocols.fedmf import FedMF
 from victims.protocols.fedmvmf import FedMVMF
 from victims.recording import record
 from victims.transcript.beside import key_path
-from victims.transcript.manifest import Manifest
-from victims.transcript.manifest_2 import file_of
+from victims.transcript.manifest import Manifest, file_of
 from victims.transcript.reader import open_transcript
 from victims.transcript.view import View
 

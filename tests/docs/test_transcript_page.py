@@ -15,11 +15,9 @@ from audit.scoring.truth import read_truth
 from tests.oracles.simulator import Reference
 from victims.common.errors import InputError
 from victims.transcript.client_rule import ClientRule
-from victims.transcript.manifest import NOT_OF_VERSION_1, Manifest
-from victims.transcript.manifest_2 import Manifest2
+from victims.transcript.manifest import NOT_OF_VERSION_1, Manifest, Manifest2, schema_of, schema_text
 from victims.transcript.reader import open_transcript
 from victims.transcript.recorder import Recorder
-from victims.transcript.schema import schema_of, schema_text
 
 DOCS = Path(__file__).parents[2] / "docs" / "reference"
 PAGE = (DOCS / "transcript.md").read_text()

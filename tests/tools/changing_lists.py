@@ -15,7 +15,7 @@ import numpy as np
 import factorleak as fl
 from audit.scoring.truth import read_truth
 from tests.attacks.closed_form.uploads.test_repeated_noise import recorded
-from victims.transcript.writer import truth_path
+from victims.transcript.beside import truth_path
 
 PARTS, SEEDS = (0.9, 0.8, 0.7), range(12)
 

@@ -12,10 +12,8 @@ import pyarrow as pa
 
 from victims.common.errors import InputError
 from victims.common.files import PRIVATE, PUBLIC, replacing, write_text
-from victims.transcript.given_columns import Numbers, ids_of, rows_of_numbers, same_length
-from victims.transcript.kinds import ATTRIBUTE, ITEM
-from victims.transcript.manifest import INT32_MAX
-from victims.transcript.written_columns import kind_array
+from victims.transcript.given_columns import Numbers, ids_of, kind_array, rows_of_numbers, same_length
+from victims.transcript.kinds import ATTRIBUTE, INT32_MAX, ITEM
 
 
 def truth_path(transcript: Path | str) -> Path:

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from victims.transcript.spelling import plain, refuse_misspelt
 
+INT32_MAX = 2**31 - 1
 KINDS = ("item", "attribute", "item-sum", "attribute-sum")
 ITEM, ATTRIBUTE = 0, 1
 OPAQUE = len(KINDS)  # the code of every kind that is not among KINDS

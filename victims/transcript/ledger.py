@@ -7,14 +7,64 @@ clients only; what is forgotten is looked up in the files when they are complete
 from __future__ import annotations
 
 from array import array
-from collections.abc import Hashable
+from collections import OrderedDict
+from collections.abc import Hashable, Sequence
+from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 from jaxtyping import Int
 
 from victims.common.errors import InputError
 from victims.transcript.kinds import ATTRIBUTE, IMPLICIT_NAME, ITEM, RECORDED
-from victims.transcript.latest import Latest
+from victims.transcript.received import overlapping
+from victims.transcript.sort_keys import equal_to_the_next, order_of, repeated
+from victims.transcript.writer import RecordedFiles
+
+KEPT = 1 << 18  # numbers at once
+
+
+class Latest:
+    """Whole numbers of a key, ``KEPT`` of them of the latest keys; those of others are forgotten."""
+
+    def __init__(self) -> None:
+        self.forgot = False
+        self._total = 0
+        self._numbers: OrderedDict[Hashable, np.ndarray | set[int]] = OrderedDict()
+
+    def again(self, key: Hashable, numbers: Int[np.ndarray, " numbers"]) -> int | None:
+        """One of the numbers that repeats another, or one that the key has; None where there is none."""
+        if not (numbers[1:] > numbers[:-1]).all():
+            ascending = np.sort(numbers)
+            same = np.flatnonzero(ascending[1:] == ascending[:-1])
+            if same.size:
+                return int(ascending[same[0]])
+        before = self._set_of(key)
+        return min(before.intersection(numbers.tolist()), default=None) if before else None
+
+    def add(self, key: Hashable, numbers: Int[np.ndarray, " numbers"], earlier: bool) -> None:
+        """Note numbers of a key."""
+        before = self._set_of(key)
+        if before is None:
+            self.forgot |= earlier
+            self._numbers[key] = numbers.copy()  # the program may fill its array anew
+            self._total += len(numbers)
+        else:
+            self._total -= len(before)
+            before.update(numbers.tolist())
+            self._total += len(before)
+            self._numbers.move_to_end(key)
+        while self._total > KEPT:
+            _, oldest = self._numbers.popitem(last=False)
+            self._total -= len(oldest)
+
+    def _set_of(self, key: Hashable) -> set[int] | None:
+        """What a key has; most keys come once, and those need no set."""
+        numbers = self._numbers.get(key)
+        if isinstance(numbers, np.ndarray):
+            numbers = self._numbers[key] = set(numbers.tolist())
+        return numbers
+
 
 EACH = 1 << 32  # numbers that stand for the indices of a kind
 EVERYBODY = -1  # in place of a client who alone holds factors
@@ -211,3 +261,77 @@ def _mark(flags: bytearray, place: int) -> None:
     if place >= len(flags):
         flags.extend(bytes(2 * place + 64 - len(flags)))
     flags[place] = 1
+
+
+def refuse_contradictions(files: RecordedFiles, ledger: Ledger) -> None:
+    """Refuse complete files that contradict each other."""
+    if ledger.items.forgot:
+        refuse_repeated_uploads(files.folder / "messages.arrow", ledger)
+    if ledger.rated.forgot:
+        refuse_repeated_truth(files.folder / "truth.arrow", ledger)
+    refuse_lonely(files.folder / "deliveries.arrow", ledger)
+
+
+def refuse_repeated_uploads(path: Path, ledger: Ledger) -> None:
+    """Refuse an item that a client uploaded twice in a round to the same receiver."""
+    found = _first_repeated(path, ("round", "sender", "receiver", "kind", "index"))
+    if found is not None:
+        round_, sender, _, code, index = found
+        raise uploaded_again(ledger.name(sender), RECORDED[code], index, round_)
+
+
+def refuse_repeated_truth(path: Path, ledger: Ledger) -> None:
+    """Refuse truth that tells an item of a client twice."""
+    found = _first_repeated(path, ("user", "kind", "index"))
+    if found is not None:
+        raise told_again(ledger.name(found[0]), found[2])
+
+
+def refuse_lonely(path: Path, ledger: Ledger) -> None:
+    """Refuse a client that sends to neighbours in a round where it has none."""
+    sender, receiver, first, last = (
+        _columns(path, ("sender", "receiver", "first_round", "last_round"))
+        if path.exists()
+        else [np.zeros(0, np.int32)] * 4
+    )
+    rows = overlapping(sender, receiver, first, last)
+    if rows is not None:
+        one, other = (ledger.name(int(column[rows[1]])) for column in (sender, receiver))
+        raise InputError(
+            f"edge must be called once for a sender, a receiver and a round, got {one!r:.40} to "
+            f"{other!r:.40} again in round {first[rows[1]]}; end the first edge with last_round"
+        )
+    for round_, senders in ledger.passed_on().items():
+        reached = sender[(first <= round_) & (round_ <= last)]
+        alone = np.setdiff1d(senders, reached)
+        if alone.size:
+            raise InputError(
+                f"upload to Recorder.NEIGHBOURS needs an edge, got none from client "
+                f"{ledger.name(int(alone[0]))!r:.40} in round {round_}; call edge(sender, receiver), or give "
+                "upload to=receiver"
+            )
+
+
+def _first_repeated(path: Path, names: Sequence[str]) -> list[int] | None:
+    """The columns of the first row that repeats another."""
+    columns = [[column] for column in _columns(path, names)]
+    if not repeated(columns):
+        return None
+    order = order_of(columns)
+    row = int(order[np.flatnonzero(equal_to_the_next(columns, order)) + 1].min())
+    return [int(column[0][row]) for column in columns]
+
+
+def _columns(path: Path, names: Sequence[str]) -> list[np.ndarray]:
+    """Columns of whole numbers, kinds by their place in the dictionary, of rows that have a client."""
+    with pa.memory_map(str(path)) as source, pa.ipc.open_file(source) as file:
+        batches = [file.get_batch(number).select(list(names)) for number in range(file.num_record_batches)]
+        keep = [batch.filter(batch.column(names[1]).is_valid()) for batch in batches]
+        return [np.concatenate([_whole(batch.column(name)) for batch in keep]) for name in names]
+
+
+def _whole(column: pa.Array) -> np.ndarray:
+    indices = column.indices if pa.types.is_dictionary(column.type) else column
+    if indices.null_count:  # receivers of what goes along ``edge``
+        indices = indices.cast(pa.int64()).fill_null(np.iinfo(np.int32).min)
+    return indices.to_numpy(zero_copy_only=False)

@@ -13,27 +13,29 @@ from jaxtyping import Float
 
 from victims.common.errors import InputError
 from victims.common.limits import scanned
-from victims.transcript.adversaries import Party, Sent, party_of, seen_by
+from victims.transcript.adversaries import Party, numbered, party_of, seen_by
+from victims.transcript.beside import key_path
 from victims.transcript.changes import as_changes
-from victims.transcript.client_names import numbered
-from victims.transcript.deliveries import Deliveries
 from victims.transcript.manifest import Manifest
-from victims.transcript.messages import Broadcast, Messages, joined
-from victims.transcript.neighbourhood import (
+from victims.transcript.messages import UNTOLD, Broadcast, Messages, Sent, joined
+from victims.transcript.received import (
     Copies,
+    Deliveries,
     Links,
     Told,
     averaged,
     copies_at,
     links_seen,
+    once,
+    placed,
+    placed_sums,
+    received_by,
     traffic_of,
+    weighted,
+    with_indices_of,
     with_own,
 )
-from victims.transcript.parties import UNTOLD
-from victims.transcript.received import once, placed, placed_sums, weighted, with_indices_of
-from victims.transcript.told import received_by
 from victims.transcript.view import View
-from victims.transcript.writer import key_path
 
 Opener = Callable[[Sequence[bytes]], Float[np.ndarray, "rows factors"]]
 

@@ -16,14 +16,12 @@ from jaxtyping import Int
 
 from victims.common.errors import InputError
 from victims.common.seeds import Purpose, generator
-from victims.transcript.batches import Uploads, UserBatch, gathered
-from victims.transcript.client_names import members_of
+from victims.transcript.adversaries import members_of
+from victims.transcript.batches import Layout, Uploads, UserBatch, gathered, layout_of
 from victims.transcript.kinds import ATTRIBUTE, ITEM, KINDS
-from victims.transcript.layout import Layout, layout_of
 from victims.transcript.manifest import Manifest
-from victims.transcript.messages import Broadcast, Messages, Sums, rows_of
-from victims.transcript.neighbourhood import Copies, Links, Told, Traffic
-from victims.transcript.parties import UNTOLD
+from victims.transcript.messages import UNTOLD, Broadcast, Messages, Sums, rows_of
+from victims.transcript.received import Copies, Links, Told, Traffic
 
 __all__ = [
     "ATTRIBUTE",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from contextlib import ExitStack, nullcontext, suppress
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +13,188 @@ import pyarrow as pa
 from jaxtyping import Int
 
 from victims.common.errors import InputError
-from victims.common.files import output, partial_name, unfinished, write_text
-from victims.transcript.arrow_output import ArrowOutput
-from victims.transcript.beside import key_path, truth_path, write_columns, write_key, write_truth
+from victims.common.files import (
+    PRIVATE,
+    PUBLIC,
+    make_private,
+    output,
+    partial_name,
+    remove,
+    unfinished,
+    write_text,
+)
+from victims.transcript.beside import (
+    clients_path,
+    key_path,
+    truth_path,
+    write_columns,
+    write_key,
+    write_truth,
+)
 from victims.transcript.given_columns import (
     Numbers,
     array_of,
     ids_of,
+    kind_array,
     numbers_of,
+    payload,
     rows_of_numbers,
     same_length,
+    vector_array,
 )
-from victims.transcript.kinds import OF_IMPLICIT
-from victims.transcript.manifest import INT32_MAX, Manifest
-from victims.transcript.manifest_2 import file_of
-from victims.transcript.view import ATTRIBUTE, ITEM, KINDS
-from victims.transcript.written_columns import kind_array, payload, vector_array
+from victims.transcript.kinds import ATTRIBUTE, INT32_MAX, ITEM, KINDS, OF_IMPLICIT, RECORDED
+from victims.transcript.manifest import Manifest, file_of
+
+
+class ArrowOutput:
+    """A file of record batches, whose handle is given back even where its end cannot be written.
+
+    A full disk would else stay full: a file that is removed keeps its place for as long as it is open.
+    """
+
+    def __init__(self, path: Path, schema: pa.Schema) -> None:
+        self._sink = pa.OSFile(str(path), "wb")
+        self._writer = pa.ipc.new_file(self._sink, schema)
+
+    def write_batch(self, batch: pa.RecordBatch) -> None:
+        """Append rows."""
+        self._writer.write_batch(batch)
+
+    def close(self) -> None:
+        """End the file; once closed it stays so."""
+        if self._sink.closed:
+            return
+        try:
+            self._writer.close()
+        finally:
+            self._sink.close()
+
+
+ROWS, BYTES = 1 << 16, 32 << 20  # of a batch: few calls, yet little memory
+NULL = -(2**31)  # stands for null in columns that may be
+
+
+class Spool:
+    """A file of one set of columns; rows wait in a buffer for each column."""
+
+    def __init__(self, path: Path, nullable: tuple[str, ...] = (), mode: int = PUBLIC) -> None:
+        self.path = path
+        self._mode = mode
+        self.n_rows = 0
+        self._nullable = nullable
+        self._buffers: dict[str, np.ndarray] = {}
+        self._filled = self._capacity = 0
+        self._writer: ArrowOutput | None = None
+        self._schema: pa.Schema | None = None
+        self._kinds: tuple[str, ...] = KINDS
+        self._written_kinds: tuple[str, ...] = KINDS
+
+    def add(self, size: int, columns: Mapping[str, np.ndarray | int]) -> None:
+        """Append rows; what is given is copied."""
+        if not self._buffers:
+            self._begin(columns)
+        kind = columns.get("kind", 0)
+        if (kind.max(initial=0) if isinstance(kind, np.ndarray) else kind) >= len(KINDS):
+            self._kinds = RECORDED
+        arrays = {name: column for name, column in columns.items() if isinstance(column, np.ndarray)}
+        for name, column in arrays.items():
+            if column.itemsize > self._buffers[name].itemsize:
+                self._widen(name, column.dtype)
+        done, left = 0, self._capacity - self._filled
+        while size - done >= left:
+            parts = {name: column[done : done + left] for name, column in arrays.items()}
+            self._fill(left, {**columns, **parts})
+            self.flush()
+            done, left = done + left, self._capacity
+        if done:
+            columns = {**columns, **{name: column[done:] for name, column in arrays.items()}}
+        self._fill(size - done, columns)
+        self.n_rows += size
+
+    def _fill(self, size: int, columns: Mapping[str, np.ndarray | int]) -> None:
+        """Put rows behind those that wait; they fit."""
+        here = slice(self._filled, self._filled + size)
+        for name, column in columns.items():
+            self._buffers[name][here] = column
+        self._filled += size
+
+    def flush(self) -> None:
+        """Write what waits."""
+        if not self._filled:
+            return
+        batch = pa.RecordBatch.from_pydict(
+            {name: self._array(name, buffer[: self._filled]) for name, buffer in self._buffers.items()}
+        )
+        with output(self.path):
+            if self._schema is None:
+                self._open(batch.schema)
+            elif batch.schema != self._schema or self._written_kinds != self._kinds:
+                self._rewrite(batch.schema)
+            assert self._writer is not None
+            self._writer.write_batch(batch)
+        self._filled = 0
+
+    def close(self) -> None:
+        """Write what waits, and end the file, if there are rows."""
+        self.flush()
+        if self._writer is not None:
+            with output(self.path):
+                self._writer.close()
+        self._buffers = {}
+
+    def abandon(self) -> None:
+        """Close the file, whatever is in it."""
+        if self._writer is not None:
+            self._writer.close()
+
+    def _begin(self, columns: Mapping[str, np.ndarray | int]) -> None:
+        examples = {
+            name: column if isinstance(column, np.ndarray) else np.zeros(0, np.int32)
+            for name, column in columns.items()
+        }
+        width = sum(array.itemsize * int(np.prod(array.shape[1:])) for array in examples.values())
+        self._capacity = min(ROWS, max(BYTES // width, 1))
+        self._buffers = {
+            name: np.empty((self._capacity, *array.shape[1:]), array.dtype)
+            for name, array in examples.items()
+        }
+
+    def _widen(self, name: str, wider: np.dtype) -> None:
+        """float32 becomes float64, not the other way round."""
+        self.flush()
+        self._buffers[name] = np.empty(self._buffers[name].shape, wider)
+
+    def _array(self, name: str, column: np.ndarray) -> pa.Array:
+        if name == "kind":
+            return kind_array(column, self._kinds)
+        if column.ndim == 2:
+            return vector_array(column)
+        if name in self._nullable and (hidden := column == NULL).any():
+            return pa.array(column, mask=hidden)
+        return pa.array(column)
+
+    def _open(self, schema: pa.Schema) -> None:
+        self._schema, self._written_kinds = schema, self._kinds
+        if self._mode == PRIVATE:
+            make_private(self.path)
+        self._writer = ArrowOutput(self.path, schema)
+
+    def _rewrite(self, schema: pa.Schema) -> None:
+        """Write the file anew, with wider numbers, or more kinds."""
+        assert self._writer is not None
+        self._writer.close()
+        before = self.path.with_suffix(".narrow")
+        self.path.rename(before)
+        self._open(schema)
+        with pa.memory_map(str(before)) as source, pa.ipc.open_file(source) as file:
+            for number in range(file.num_record_batches):
+                batch = file.get_batch(number).cast(schema)
+                if "kind" in schema.names:
+                    kind = kind_array(batch.column("kind").indices.to_numpy(), self._kinds)
+                    batch = batch.set_column(schema.names.index("kind"), "kind", kind)
+                self._writer.write_batch(batch)
+        before.unlink()
+
 
 __all__ = [
     "TranscriptWriter",
@@ -350,3 +516,109 @@ def _fitted(name: str, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBat
                 "write float64 from the start"
             )
     return batch.cast(schema)
+
+
+class RecordedFiles:
+    """A transcript, and what lies beside it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.folder = partial_name(path)
+        self._spools: dict[str, Spool] = {}
+        self._open = ExitStack()
+        self._stage = "not begun"
+        self._refuse_existing()
+
+    @property
+    def state(self) -> Spool:
+        """``state.arrow``."""
+        return self._spool("state")
+
+    @property
+    def messages(self) -> Spool:
+        """``messages.arrow``."""
+        return self._spool("messages")
+
+    @property
+    def deliveries(self) -> Spool:
+        """``deliveries.arrow``."""
+        return self._spool("deliveries")
+
+    @property
+    def truth(self) -> Spool:
+        """``NAME.truth.arrow``."""
+        return self._spool("truth")
+
+    def begin(self) -> None:
+        """Make the hidden folder."""
+        if self._stage != "not begun":
+            raise InputError(
+                f"a Recorder writes one recording, this one of {self.path} is {self._stage}; make another"
+            )
+        made = [above for above in self.path.parents if not above.exists()]
+        self._open.callback(_remove_empty, made)
+        with output(self.path), self._open.pop_all() as opening:
+            self.folder.mkdir(parents=True)
+            opening.enter_context(unfinished(self.folder))
+            self._open = opening.pop_all()
+        nullable = {"state": ("holder",), "messages": ("sender", "receiver")}
+        self._spools = {
+            name: Spool(self.folder / f"{name}.arrow", nullable.get(name, ()))
+            for name in ("state", "messages", "deliveries")
+        }
+        self._spools["truth"] = Spool(self.folder / "truth.arrow", mode=PRIVATE)
+        self._stage = "open"
+
+    @contextmanager
+    def ending(self, error: type | None) -> Iterator[None]:
+        """Whatever happens inside, nothing unfinished is left; after an error, nothing at all."""
+        with self._open, output(self.path):
+            try:
+                yield
+            finally:
+                self._stage = "over"
+                for spool in self._spools.values():
+                    with suppress(OSError):  # the first error is what counts
+                        spool.abandon()
+
+    def end(self) -> None:
+        """Write what waits."""
+        for spool in self._spools.values():
+            spool.close()
+
+    def appear(self, manifest: Manifest, clients: Mapping[Hashable, int]) -> None:
+        """Give the files their names, all or none of them."""
+        write_text(self.folder / "manifest.json", json.dumps(file_of(manifest), indent=1) + "\n")
+        names = {str(number): repr(key) for key, number in clients.items()}
+        write_text(self.folder / "clients.json", json.dumps(names, indent=1) + "\n", PRIVATE)
+        beside = {self.folder / "clients.json": clients_path(self.path)}
+        truth = self.folder / "truth.arrow"
+        if truth.exists():
+            beside[truth] = truth_path(self.path)
+        self._refuse_existing()  # somebody else may have made them meanwhile
+        with ExitStack() as moved:
+            for source, target in beside.items():
+                moved.callback(remove, target)
+                source.rename(target)
+            self.folder.rename(self.path)
+            moved.pop_all()
+
+    def _spool(self, name: str) -> Spool:
+        if self._stage != "open":
+            raise InputError(
+                f"a Recorder must be called inside its context, this one of {self.path} is {self._stage}; "
+                "write with Recorder(...) as recorder: and call it there"
+            )
+        return self._spools[name]
+
+    def _refuse_existing(self) -> None:
+        for there in (self.path, truth_path(self.path), clients_path(self.path)):
+            if there.exists():
+                raise InputError(f"{there} exists; choose another name or remove it first")
+
+
+def _remove_empty(folders: list[Path]) -> None:
+    """Folders that were made for a recording that came to nothing, the deepest first."""
+    for folder in folders:
+        with suppress(OSError):  # others use it, or it holds the recording
+            folder.rmdir()

@@ -17,7 +17,8 @@ from tests.conftest import SCENARIOS
 from tests.oracles.simulator import Reference
 from victims.protocols.fedmvmf import FedMVMF
 from victims.recording import record
-from victims.transcript.reader import Transcript, open_transcript
+from victims.transcript.reader import open_transcript
+from victims.transcript.recorded import Transcript
 from victims.transcript.view import View
 
 

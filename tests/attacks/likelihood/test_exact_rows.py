@@ -10,7 +10,7 @@ from attacks.base import Scope
 from attacks.likelihood.exact_rows import exact_rows
 from audit.scoring.reliability import reliability
 from audit.scoring.truth import read_truth
-from victims.transcript.writer import truth_path
+from victims.transcript.beside import truth_path
 
 CLIENTS, ITEMS, K = 12, 60, 5
 

@@ -35,10 +35,10 @@ from victims.common.errors import InputError
 from victims.data.synthetic import Synthetic, generate
 from victims.protocols.fedmvmf import FedMVMF
 from victims.recording import record
+from victims.transcript.beside import truth_path
 from victims.transcript.reader import open_transcript
 from victims.transcript.recorder import Recorder
 from victims.transcript.view import Messages
-from victims.transcript.writer import truth_path
 
 decode = jax.jit(decode_eagerly, static_argnums=0)
 

@@ -11,8 +11,8 @@ from audit.scoring.score import score
 from audit.scoring.truth import read_truth
 from victims.data.synthetic import Synthetic, generate
 from victims.recording import record
+from victims.transcript.beside import truth_path
 from victims.transcript.reader import open_transcript
-from victims.transcript.writer import truth_path
 
 RATINGS = generate(Synthetic(users=30, items=60, ratings_per_user=25.0, seed=2))
 NAMED = {"anonymous": "false", "factors": "4"}

@@ -19,8 +19,9 @@ from tests.oracles.pdmfrec_peers import Pdmfrec
 from victims.common.errors import InputError
 from victims.data.synthetic import Synthetic, generate
 from victims.recording import record
-from victims.transcript.reader import Transcript, open_transcript
-from victims.transcript.writer import truth_path
+from victims.transcript.beside import truth_path
+from victims.transcript.reader import open_transcript
+from victims.transcript.recorded import Transcript
 
 KNOWN = {"upload_scale": -1.0, "upload_regularization": 0.03}
 

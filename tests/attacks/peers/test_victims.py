@@ -11,7 +11,8 @@ from victims.data.ratings import Ratings
 from victims.data.synthetic import Synthetic, generate
 from victims.recording import record
 from victims.transcript.kinds import ITEM
-from victims.transcript.reader import Transcript, open_transcript
+from victims.transcript.reader import open_transcript
+from victims.transcript.recorded import Transcript
 
 DENSE = Synthetic(users=24, items=60, seed=4)
 

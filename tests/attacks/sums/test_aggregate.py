@@ -21,9 +21,9 @@ from victims.data.synthetic import Synthetic, generate
 from victims.protocols.fedmf import FedMF
 from victims.protocols.fedmvmf import FedMVMF
 from victims.recording import record
+from victims.transcript.beside import truth_path
 from victims.transcript.reader import open_transcript
 from victims.transcript.view import Sums
-from victims.transcript.writer import truth_path
 
 IDEAL = "paillier:ideal=true"
 

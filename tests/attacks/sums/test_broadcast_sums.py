@@ -34,9 +34,9 @@ from victims.protocols.decentralised_mf import DecentralisedMF
 from victims.protocols.fedmf import FedMF
 from victims.protocols.fedmvmf import FedMVMF
 from victims.recording import record
+from victims.transcript.beside import truth_path
 from victims.transcript.reader import open_transcript
 from victims.transcript.view import ITEM
-from victims.transcript.writer import truth_path
 
 IDEAL = "paillier:ideal=true"
 RATE, EPSILON = 0.05, 1e-8

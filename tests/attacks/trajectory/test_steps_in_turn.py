@@ -22,8 +22,8 @@ from victims.data.synthetic import Synthetic, generate
 from victims.protocols.decentralised_mf import DecentralisedMF
 from victims.recording import record
 from victims.training import start
+from victims.transcript.beside import truth_path
 from victims.transcript.reader import open_transcript
-from victims.transcript.writer import truth_path
 
 VICTIM = DecentralisedMF(factors=4, order="per-rating", learning_rate=0.02)
 

@@ -12,7 +12,7 @@ from attacks.trajectory.trajectory_model import Fitted
 from audit.scoring.truth import read_truth
 from tests.attacks.closed_form.test_common_numbers import right_differences
 from tests.attacks.closed_form.uploads.test_repeated_noise import DECLARED, recorded
-from victims.transcript.writer import truth_path
+from victims.transcript.beside import truth_path
 
 RIGHT, WRONG = (
     DECLARED | {"constants": DECLARED["constants"] | {"upload_scale": scale}} for scale in (-2.0, 1.0)

@@ -32,9 +32,9 @@ from victims.protocols.decentralised_mf import DecentralisedMF
 from victims.protocols.fedmf import FedMF
 from victims.recording import record
 from victims.training import start
+from victims.transcript.beside import truth_path
 from victims.transcript.reader import open_transcript
 from victims.transcript.recorder import Recorder
-from victims.transcript.writer import truth_path
 
 VICTIM = DecentralisedMF(factors=5, learning_rate=0.01)
 

@@ -22,7 +22,7 @@ from reports.claims import claims_table
 from reports.claims_figure import claims_figure
 from victims.common.errors import InputError
 from victims.data.synthetic import Synthetic, generate
-from victims.transcript.writer import truth_path
+from victims.transcript.beside import truth_path
 
 RUNS = 100
 

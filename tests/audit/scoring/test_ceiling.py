@@ -21,8 +21,8 @@ from tests.attacks.likelihood.test_likelihood import noisy, without
 from victims.data.synthetic import Synthetic, generate
 from victims.protocols.fedmvmf import FedMVMF
 from victims.recording import record
+from victims.transcript.beside import truth_path
 from victims.transcript.reader import open_transcript
-from victims.transcript.writer import truth_path
 
 UNRATED = [("semi-als", "include-unrated"), ("sgd", "include-unrated")]
 

@@ -34,10 +34,9 @@ from victims.protocols.decentralised_mf import DecentralisedMF
 from victims.protocols.fedmf import FedMF
 from victims.protocols.fedmvmf import FedMVMF
 from victims.recording import record
-from victims.transcript.beside import factors_path, truth_path
+from victims.transcript.beside import factors_path, truth_path, write_columns
 from victims.transcript.reader import open_transcript
-from victims.transcript.spool import Spool
-from victims.transcript.writer import write_columns
+from victims.transcript.writer import Spool
 
 
 def errors(found: Reconstruction, path: Path) -> np.ndarray:

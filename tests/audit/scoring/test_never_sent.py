@@ -16,8 +16,9 @@ from audit.scoring.truth import Truth, read_truth
 from victims.data.synthetic import Synthetic, generate
 from victims.protocols.feedback import EXPLICIT
 from victims.recording import record
-from victims.transcript.reader import Transcript, open_transcript
-from victims.transcript.writer import truth_path
+from victims.transcript.beside import truth_path
+from victims.transcript.reader import open_transcript
+from victims.transcript.recorded import Transcript
 
 RATINGS = generate(Synthetic(users=24, items=60, seed=4))
 

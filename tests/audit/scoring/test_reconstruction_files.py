@@ -18,9 +18,10 @@ from audit.scoring.score import score
 from audit.scoring.truth import read_truth
 from tests.audit.scoring.test_metrics import manifest
 from victims.common.errors import InputError
+from victims.transcript.beside import write_columns
+from victims.transcript.given_columns import kind_array
 from victims.transcript.reader import open_transcript
 from victims.transcript.recorder import Recorder
-from victims.transcript.writer import kind_array, write_columns
 
 NAN = np.nan
 

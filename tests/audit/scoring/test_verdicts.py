@@ -23,8 +23,8 @@ from audit.scoring.verdict_reasons import BELOW, why_inconclusive, why_leak
 from audit.scoring.verdicts import verdict
 from tests.audit.scoring.test_metrics import block, manifest, population, truth_of
 from tests.oracles.strangers import item_biases
+from victims.transcript.beside import truth_path
 from victims.transcript.reader import open_transcript
-from victims.transcript.writer import truth_path
 
 USERS, ITEMS = 40, 30
 RATED = "rated_rating_accuracy"

@@ -22,8 +22,8 @@ from victims.protocols.fedmf import FedMF
 from victims.protocols.fedmvmf import FedMVMF
 from victims.recording import record
 from victims.training import start
+from victims.transcript.beside import key_path, truth_path
 from victims.transcript.reader import open_transcript
-from victims.transcript.writer import key_path, truth_path
 
 WEAK = "ignore:1024-bit"
 PRIVMVMF = {"update": "semi-als", "weighting": "include-unrated"}

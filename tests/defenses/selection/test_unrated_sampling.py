@@ -17,8 +17,8 @@ from victims.protocols.fedmf import FedMF
 from victims.protocols.fedmvmf import FedMVMF
 from victims.recording import record
 from victims.training import start
+from victims.transcript.beside import truth_path
 from victims.transcript.reader import open_transcript
-from victims.transcript.writer import truth_path
 
 
 @pytest.mark.parametrize("rho", [0.3, 1.0, 100.0])

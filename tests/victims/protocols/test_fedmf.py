@@ -13,8 +13,8 @@ from victims.evaluation.rating_error import learning_curve
 from victims.protocols.fedmf import FedMF
 from victims.recording import record
 from victims.training import start
+from victims.transcript.beside import truth_path
 from victims.transcript.reader import open_transcript
-from victims.transcript.writer import truth_path
 
 RATE, RIDGE, MU = 3e-3, 0.2, 0.3
 

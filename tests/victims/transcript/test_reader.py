@@ -18,10 +18,11 @@ from tests.oracles.simulator import Reference, table, write_table
 from victims.common.errors import InputError
 from victims.protocols.fedmvmf import FedMVMF
 from victims.recording import record
-from victims.transcript.arrow import open_columns
+from victims.transcript.beside import truth_path, write_truth
+from victims.transcript.columns import open_columns
 from victims.transcript.manifest import Manifest
 from victims.transcript.reader import open_transcript
-from victims.transcript.writer import TranscriptWriter, truth_path, write_truth
+from victims.transcript.writer import TranscriptWriter
 
 
 def rewrite(path: Path, name: str, change) -> None:
@@ -220,8 +221,8 @@ class TestBroken:
         zeros = write_table(tmp_path / "zeros", table(round=[0] * 200_000), form)
         assert zeros.stat().st_size < 100_000
         open_columns(zeros)
-        monkeypatch.setattr("victims.transcript.arrow.DECODED_BYTES", 300_000)
-        monkeypatch.setattr("victims.transcript.arrow.memory_limit", lambda _: contextlib.nullcontext())
+        monkeypatch.setattr("victims.transcript.columns.DECODED_BYTES", 300_000)
+        monkeypatch.setattr("victims.transcript.columns.memory_limit", lambda _: contextlib.nullcontext())
         with pytest.raises(InputError, match="must decode to at most 300,000 bytes"):
             open_columns(zeros)
 

@@ -16,13 +16,11 @@ import pandas as pd
 import pytest
 
 from victims.common.errors import InputError, OutputError
-from victims.transcript import latest, spool
-from victims.transcript.beside import clients_path
-from victims.transcript.declared import mapping_of, size_of
+from victims.transcript import ledger, writer
+from victims.transcript.beside import clients_path, truth_path
 from victims.transcript.given_columns import number_of, round_of
 from victims.transcript.reader import open_transcript
-from victims.transcript.recorder import Recorder
-from victims.transcript.writer import truth_path
+from victims.transcript.recorder import Recorder, mapping_of, size_of
 
 Q = np.arange(1.0, 9.0).reshape(4, 2)
 ROW = np.ones((1, 2))
@@ -372,7 +370,7 @@ def test_what_is_told_at_the_end(tmp_path, case):
 @pytest.mark.parametrize("what", ["upload", "truth"])
 def test_what_memory_forgets_is_found_in_the_files(tmp_path, monkeypatch, what, again):
     """One rating a call, many clients: the first client's last item repeats its first one, or does not."""
-    monkeypatch.setattr(latest, "KEPT", 3)
+    monkeypatch.setattr(ledger, "KEPT", 3)
 
     def calls(recorder: Recorder) -> None:
         recorder.broadcast(0, Q)
@@ -459,7 +457,7 @@ def test_rows_as_they_were_given(tmp_path):
 
 def test_the_truth_is_private_while_it_is_recorded(tmp_path, monkeypatch):
     """Before: everybody could read it until the end."""
-    monkeypatch.setattr(spool, "ROWS", 1)
+    monkeypatch.setattr(writer, "ROWS", 1)
     with recorder_of(tmp_path / "t") as recorder:
         recorder.truth("a", [1], [2])
         (written,) = tmp_path.rglob("truth.arrow")
@@ -486,8 +484,8 @@ def test_dense_uploads_without_what_carries_nothing(tmp_path, upload):
 @pytest.mark.parametrize("batch", [3, 1 << 16])
 def test_what_is_not_refused_opens(tmp_path, monkeypatch, seed, batch):
     """Calls at random: some are refused, and those that are not make files that open and hold their rows."""
-    monkeypatch.setattr(spool, "ROWS", batch)
-    monkeypatch.setattr(latest, "KEPT", 10)
+    monkeypatch.setattr(writer, "ROWS", batch)
+    monkeypatch.setattr(ledger, "KEPT", 10)
     rng = np.random.default_rng(seed)
     names = ["a", "b", 3, ("d",), None]
     expected = refused = 0
@@ -560,10 +558,10 @@ def test_a_full_disk_gets_its_space_back(tmp_path):
     assert not [link for link in links if os.path.lexists(link) and str(tmp_path) in os.readlink(link)]
 
 
-@pytest.mark.parametrize("kept", [latest.KEPT, 3])
+@pytest.mark.parametrize("kept", [ledger.KEPT, 3])
 def test_each_receiver_may_get_rows_of_its_own(tmp_path, monkeypatch, kept):
     """Noise of each message, links that drop some: what goes to two is refused no more, twice to one is."""
-    monkeypatch.setattr(latest, "KEPT", kept)
+    monkeypatch.setattr(ledger, "KEPT", kept)
     with recorder_of(tmp_path / "t") as recorder:
         recorder.broadcast(0, Q)
         for to, items in (("b", [0, 1]), ("c", [1]), (Recorder.SERVER, [0, 1, 2])):

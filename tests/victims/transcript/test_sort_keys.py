@@ -5,8 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from victims.transcript.messages import Messages
-from victims.transcript.runs import BLOCK_ROWS, ascend_in_runs, repeat_in_runs, runs_of, scattered
+from victims.transcript.messages import (
+    RUN_ROWS,
+    Messages,
+    ascend_in_runs,
+    repeat_in_runs,
+    runs_of,
+    scattered,
+)
 from victims.transcript.sort_keys import distinct, equal_to_the_next, order_of, packed, repeated
 
 LEAST, MOST = -(2**31), 2**31 - 1
@@ -127,7 +133,7 @@ def test_rows_of_a_sender(senders, kinds, index, ascend, again, cut):
 @pytest.mark.parametrize("shuffled", [False, True])
 def test_many_rows_in_several_blocks(again, shuffled):
     """Each sender's rows in an order of its own; the last row repeats an earlier one of its sender."""
-    per, senders = 1000, BLOCK_ROWS // 1000 + 2
+    per, senders = 1000, RUN_ROWS // 1000 + 2
     rng = np.random.default_rng(0)
     sender = np.repeat(np.arange(senders), per)
     index = np.concatenate([rng.permutation(per) for _ in range(senders)])

@@ -11,8 +11,7 @@ import pytest
 from audit.experiments.answers import answered
 from tests.contract.version_2 import read_table, recordings, with_column, write_table
 from victims.common.errors import InputError
-from victims.transcript.manifest import Manifest
-from victims.transcript.manifest_2 import Manifest2, file_of
+from victims.transcript.manifest import Manifest, Manifest2, file_of
 from victims.transcript.reader import open_transcript, read_manifest
 
 

@@ -13,8 +13,8 @@ from audit.scoring.truth import read_truth
 from victims.data.loaders import load
 from victims.protocols.fedmvmf import FedMVMF
 from victims.recording import record
+from victims.transcript.beside import truth_path
 from victims.transcript.reader import open_transcript
-from victims.transcript.writer import truth_path
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import factorleak as fl
 from attacks.closed_form.uploads.repeated_noise import noise_repeats
 from audit.scoring.ceiling import obstacle
 from audit.scoring.truth import read_truth
-from victims.transcript.writer import truth_path
+from victims.transcript.beside import truth_path
 
 K, ITEMS, CLIENTS, RATE = 6, 40, 30, 0.02
 RULE = {
