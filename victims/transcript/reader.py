@@ -21,7 +21,6 @@ from victims.common.errors import InputError
 from victims.common.given_files import small_file
 from victims.common.json_text import json_of
 from victims.common.limits import refuse_absurd_sizes, refuse_absurd_table
-from victims.transcript.adversaries import ADVERSARIES
 from victims.transcript.columns import ColumnFile, find_columns, open_columns
 from victims.transcript.kinds import ATTRIBUTE, ITEM, KINDS, of_implicit
 from victims.transcript.manifest import NOT_OF_VERSION_1, Manifest, Manifest2
@@ -36,7 +35,7 @@ from victims.transcript.messages import (
     scattered,
 )
 from victims.transcript.received import Deliveries
-from victims.transcript.recorded import Opener, Sealed, Transcript
+from victims.transcript.recorded import Sealed, Transcript
 from victims.transcript.sort_keys import Column, equal_to_the_next, order_of, repeated
 from victims.transcript.tables import (
     MessageTable,
@@ -46,15 +45,6 @@ from victims.transcript.tables import (
     read_state,
     split_by_kind,
 )
-
-__all__ = [
-    "ADVERSARIES",
-    "MANIFEST_BYTES",
-    "Opener",
-    "Transcript",
-    "open_transcript",
-    "read_manifest",
-]
 
 MANIFEST_BYTES = 64 << 20
 WRONG_PATHS = ((Path.is_file, "a file"), (Path.is_dir, "a directory without it"))

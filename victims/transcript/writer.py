@@ -25,11 +25,7 @@ from victims.common.files import (
 )
 from victims.transcript.beside import (
     clients_path,
-    key_path,
     truth_path,
-    write_columns,
-    write_key,
-    write_truth,
 )
 from victims.transcript.given_columns import (
     Numbers,
@@ -194,17 +190,6 @@ class Spool:
                     batch = batch.set_column(schema.names.index("kind"), "kind", kind)
                 self._writer.write_batch(batch)
         before.unlink()
-
-
-__all__ = [
-    "TranscriptWriter",
-    "key_path",
-    "kind_array",
-    "truth_path",
-    "write_columns",
-    "write_key",
-    "write_truth",
-]
 
 
 SERVER = -1
