@@ -27,7 +27,7 @@ from victims.transcript.beside import factors_path, key_path, truth_path, write_
 from victims.transcript.kinds import ITEM_BIAS
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import ATTRIBUTE, ITEM
-from victims.transcript.writer import Spool, TranscriptWriter
+from victims.transcript.writer import Table, TranscriptWriter
 
 
 def record(
@@ -186,9 +186,9 @@ def _beside(path: Path, cipher: Cipher | None) -> Iterator[tuple[Path, Path, Pat
 
 
 @contextmanager
-def _spooled(path: Path) -> Iterator[Spool]:
+def _spooled(path: Path) -> Iterator[Table]:
     """The factors of round after round, in little memory."""
-    spool = Spool(path, mode=PRIVATE)
+    spool = Table(path, mode=PRIVATE)
     try:
         yield spool
         spool.close()

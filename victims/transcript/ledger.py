@@ -19,7 +19,6 @@ from victims.common.errors import InputError
 from victims.transcript.kinds import ATTRIBUTE, IMPLICIT_NAME, ITEM, RECORDED
 from victims.transcript.received import overlapping
 from victims.transcript.sort_keys import equal_to_the_next, order_of, repeated
-from victims.transcript.writer import RecordedFiles
 
 KEPT = 1 << 18  # numbers at once
 
@@ -67,7 +66,6 @@ class Latest:
 
 
 EACH = 1 << 32  # numbers that stand for the indices of a kind
-EVERYBODY = -1  # in place of a client who alone holds factors
 
 
 class Nobody:
@@ -83,7 +81,7 @@ class Nobody:
 class Ledger:
     """Clients by number, sizes, what was broadcast, who sent how many rows.
 
-    A method that begins with ``refuse`` changes nothing, so that a call that is refused leaves no trace.
+    A method that begins with ``check`` changes nothing, so that a call that is refused leaves no trace.
     """
 
     def __init__(self, n_items: int | None = None) -> None:
@@ -117,14 +115,14 @@ class Ledger:
             raise InputError(f"{what} must name a client, got {client!r:.80}; use a number or text")
         return len(self.clients) if number is None else number
 
-    def refuse_size(self, code: int, size: int) -> None:
+    def check_size(self, code: int, size: int) -> None:
         """No index beyond what is declared."""
         if code != ATTRIBUTE and self._fixed_items is not None and size > self._fixed_items:
             raise InputError(f"items must be below n_items = {self._fixed_items}, got {size - 1}")
 
-    def refuse_second_broadcast(self, round_: int, code: int, to: Hashable | None, holder: int) -> None:
+    def check_first_broadcast(self, round_: int, code: int, to: Hashable | None, holder: int) -> None:
         """Factors of a kind are broadcast once in a round, and once to each client who alone holds some."""
-        if _at(self._holders.get((round_, code)), holder + 1):
+        if _at(self._holders.get((round_, code)), max(holder, -1) + 1):
             client = "" if to is None else f" to client {to!r:.40}"
             raise InputError(
                 f"broadcast must be called once for the {RECORDED[code]} factors of a round{client}, got "
@@ -133,7 +131,7 @@ class Ledger:
 
     def broadcast(self, round_: int, code: int, holder: int, size: int) -> None:
         """Note that factors were sent to a client, or everybody."""
-        _mark(self._holders.setdefault((round_, code), bytearray()), holder + 1)
+        _mark(self._holders.setdefault((round_, code), bytearray()), max(holder, -1) + 1)
         self._known[round_, code] = max(size, self._known.get((round_, code), 0))
         self._count(code, size)
         self.rounds.add(round_)
@@ -142,7 +140,7 @@ class Ledger:
         """Whether a client got factors of its own."""
         return client >= 0 and bool(_at(self._holders.get((round_, code)), client + 1))
 
-    def refuse_unknown(self, round_: int, code: int, size: int) -> None:
+    def check_known(self, round_: int, code: int, size: int) -> None:
         """A row about something must find its factor."""
         known = self._known.get((round_, code), 0)
         if size > known:
@@ -152,7 +150,7 @@ class Ledger:
                 "or give references"
             )
 
-    def refuse_second_upload(
+    def check_first_upload(
         self, round_: int, client: Hashable, code: int, index: Int[np.ndarray, " rows"], to: Hashable
     ) -> None:
         """A client uploads each item once in a round to the same receiver."""
@@ -173,10 +171,9 @@ class Ledger:
         index: Int[np.ndarray, " rows"],
         to: Hashable,
         *,
-        size: int,
         passed_on: bool,
     ) -> None:
-        """Note that a client sent rows, all below ``size``, and whether ``edge`` tells to whom."""
+        """Note that a client sent rows, and whether ``edge`` tells to whom."""
         count = self._sent.setdefault(round_, array("i"))
         if client >= len(count):
             count.extend([0] * (2 * client + 64 - len(count)))
@@ -184,7 +181,6 @@ class Ledger:
         count[client] += index.size
         if passed_on and index.size:
             _mark(self._passed_on.setdefault(round_, bytearray()), client)
-        self.named(round_, code, size)
 
     def named(self, round_: int, code: int, size: int) -> None:
         """Note that rows of a round were about something."""
@@ -196,7 +192,7 @@ class Ledger:
         flags = self._passed_on.items()
         return {round_: np.flatnonzero(np.frombuffer(marks, np.uint8)) for round_, marks in flags}
 
-    def refuse_second_truth(self, client: Hashable, code: int, index: Int[np.ndarray, " rows"]) -> None:
+    def check_first_truth(self, client: Hashable, code: int, index: Int[np.ndarray, " rows"]) -> None:
         """Each item of a client is told once, and its attributes in one call."""
         number = self.provisional("client", client)
         if code == ATTRIBUTE and _at(self._truth[code], number):
@@ -263,36 +259,24 @@ def _mark(flags: bytearray, place: int) -> None:
     flags[place] = 1
 
 
-def refuse_contradictions(files: RecordedFiles, ledger: Ledger) -> None:
-    """Refuse complete files that contradict each other."""
+def check_files(folder: Path, ledger: Ledger) -> None:
+    """Check complete files against each other where memory does not hold all calls any more."""
     if ledger.items.forgot:
-        refuse_repeated_uploads(files.folder / "messages.arrow", ledger)
+        row = _first_repeated(folder / "messages.arrow", ("round", "sender", "receiver", "kind", "index"))
+        if row is not None:
+            raise uploaded_again(ledger.name(row[1]), RECORDED[row[3]], row[4], row[0])
     if ledger.rated.forgot:
-        refuse_repeated_truth(files.folder / "truth.arrow", ledger)
-    refuse_lonely(files.folder / "deliveries.arrow", ledger)
+        row = _first_repeated(folder / "truth.arrow", ("user", "kind", "index"))
+        if row is not None:
+            raise told_again(ledger.name(row[0]), row[2])
+    _check_edges(folder / "deliveries.arrow", ledger)
 
 
-def refuse_repeated_uploads(path: Path, ledger: Ledger) -> None:
-    """Refuse an item that a client uploaded twice in a round to the same receiver."""
-    found = _first_repeated(path, ("round", "sender", "receiver", "kind", "index"))
-    if found is not None:
-        round_, sender, _, code, index = found
-        raise uploaded_again(ledger.name(sender), RECORDED[code], index, round_)
-
-
-def refuse_repeated_truth(path: Path, ledger: Ledger) -> None:
-    """Refuse truth that tells an item of a client twice."""
-    found = _first_repeated(path, ("user", "kind", "index"))
-    if found is not None:
-        raise told_again(ledger.name(found[0]), found[2])
-
-
-def refuse_lonely(path: Path, ledger: Ledger) -> None:
-    """Refuse a client that sends to neighbours in a round where it has none."""
+def _check_edges(path: Path, ledger: Ledger) -> None:
+    """One edge in a round, and one for each client that sends to neighbours."""
+    names = ("sender", "receiver", "first_round", "last_round")
     sender, receiver, first, last = (
-        _columns(path, ("sender", "receiver", "first_round", "last_round"))
-        if path.exists()
-        else [np.zeros(0, np.int32)] * 4
+        _columns(path, names) if path.exists() else [np.zeros(0, np.int32) for _ in names]
     )
     rows = overlapping(sender, receiver, first, last)
     if rows is not None:
@@ -302,8 +286,7 @@ def refuse_lonely(path: Path, ledger: Ledger) -> None:
             f"{other!r:.40} again in round {first[rows[1]]}; end the first edge with last_round"
         )
     for round_, senders in ledger.passed_on().items():
-        reached = sender[(first <= round_) & (round_ <= last)]
-        alone = np.setdiff1d(senders, reached)
+        alone = np.setdiff1d(senders, sender[(first <= round_) & (round_ <= last)])
         if alone.size:
             raise InputError(
                 f"upload to Recorder.NEIGHBOURS needs an edge, got none from client "

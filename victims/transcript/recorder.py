@@ -9,7 +9,9 @@ What is declared is what the adversary is taken to know; what is left out, it do
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+import json
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
 from typing import Any, Final
@@ -20,6 +22,8 @@ from pydantic import ValidationError
 
 from victims.common.complaints import first_complaint
 from victims.common.errors import InputError
+from victims.common.files import PRIVATE, write_text
+from victims.transcript.beside import clients_path, truth_path
 from victims.transcript.client_rule import ClientRule
 from victims.transcript.given_columns import (
     Numbers,
@@ -33,285 +37,15 @@ from victims.transcript.given_columns import (
     same_length,
 )
 from victims.transcript.kinds import ATTRIBUTE, INT32_MAX, ITEM, with_implicit
-from victims.transcript.ledger import EVERYBODY, Ledger, Nobody, refuse_contradictions
+from victims.transcript.ledger import Ledger, Nobody, check_files
 from victims.transcript.manifest import CONSTANTS, PULL, SCALE, Manifest, Manifest2
+from victims.transcript.messages import UNTOLD
 from victims.transcript.spelling import closest
-from victims.transcript.writer import NULL, RecordedFiles
-
-SERVER_NUMBER = -1
-KEPT_ROUNDS = 4  # whose broadcast is at hand for dense uploads of weights
-
-
-class Calls:
-    """State, messages and deliveries; see the methods of ``Recorder``.
-
-    Every call is checked before anything of it is noted, so that one that is refused leaves no trace.
-    """
-
-    def __init__(
-        self, files: RecordedFiles, ledger: Ledger, weights: bool, server: Nobody, neighbours: Nobody
-    ) -> None:
-        self.width = 0
-        self.anonymous = self.dense = False
-        self._files, self._ledger, self._weights = files, ledger, weights
-        self._server, self._neighbours = server, neighbours
-        self._references: bool | None = None
-        self._biased: bool | None = None
-        self._broadcast: dict[int, np.ndarray] = {}
-
-    def broadcast(
-        self, round_: int, factors: Numbers, kind: str, to: Hashable | None, biases: Numbers | None
-    ) -> None:
-        """Factors that everybody gets, or one client."""
-        state, ledger = self._files.state, self._ledger
-        number, code = round_of("round", round_), kind_of(kind)
-        rows = self._vectors("factors", factors)
-        columns: dict[str, np.ndarray | int] = {"index": _count(len(rows)), "factor": rows}
-        columns |= self._biases(biases, len(rows))
-        holder = EVERYBODY if to is None else ledger.provisional("to", to)
-        ledger.refuse_second_broadcast(number, code, to, holder)
-        ledger.refuse_size(code, len(rows))
-        if to is not None:
-            ledger.number(to)
-        elif code == ITEM and self._weights:
-            self._broadcast[number] = rows.copy()  # the program goes on with its own
-            for old in sorted(self._broadcast)[:-KEPT_ROUNDS]:
-                del self._broadcast[old]
-        ledger.broadcast(number, code, holder, len(rows))
-        self.width = rows.shape[1]
-        self._biased = biases is not None
-        columns |= {"round": number, "holder": NULL if to is None else holder, "kind": code}
-        state.add(len(rows), columns)
-
-    def upload(
-        self,
-        round_: int,
-        client: Hashable | None,
-        rows: Numbers,
-        items: Numbers | None,
-        kind: str,
-        to: Hashable,
-        references: Numbers | None,
-    ) -> None:
-        """Rows of a client, in the order sent."""
-        messages, ledger = self._files.messages, self._ledger
-        number, code = round_of("round", round_), kind_of(kind)
-        sender = NULL if client is None else ledger.provisional("client", client)
-        receiver = self._receiver(to, client)
-        columns = self._columns(rows, items, references)
-        if items is None:
-            keep = self._telling(number, code, sender, columns["gradient"], columns.get("reference"))
-            columns = {name: column[keep] for name, column in columns.items()}
-        index = columns["index"]
-        size = int(index.max(initial=-1)) + 1
-        ledger.refuse_size(code, size)
-        if references is None:
-            ledger.refuse_unknown(number, code, size)
-        if client is not None:
-            ledger.refuse_second_upload(number, client, code, index, to)
-            columns["sequence"] += np.int32(ledger.sent(number, sender))
-            ledger.number(client)
-            ledger.upload(number, sender, code, index, to, size=size, passed_on=to is self._neighbours)
-        else:
-            ledger.named(number, code, size)
-        if receiver >= 0:
-            receiver = ledger.number(to)  # the client may have been numbered just now
-        self.width = columns["gradient"].shape[1]
-        self.anonymous |= client is None
-        self.dense |= items is None
-        self._references = references is not None
-        same = {"round": number, "sender": sender, "receiver": receiver, "kind": code}
-        messages.add(index.size, {**same, **columns})
-
-    def edge(
-        self, sender: Hashable, receiver: Hashable, weight: float, first_round: int, last_round: int
-    ) -> None:
-        """Who receives what goes to neighbours."""
-        deliveries, ledger = self._files.deliveries, self._ledger
-        first, last = round_of("first_round", first_round), round_of("last_round", last_round)
-        if first > last:
-            raise InputError(f"last_round must be >= first_round = {first}, got {last}")
-        value = number_of("weight", weight)
-        for name, client in (("sender", sender), ("receiver", receiver)):
-            ledger.provisional(name, client)
-        columns: dict[str, np.ndarray | int] = {
-            "sender": ledger.number(sender),
-            "receiver": ledger.number(receiver),
-            "weight": np.array([value]),
-            "first_round": first,
-            "last_round": last,
-        }
-        deliveries.add(1, columns)
-
-    def _biases(self, biases: Numbers | None, n_rows: int) -> dict[str, np.ndarray]:
-        given = biases is not None
-        if self._biased not in (None, given):
-            raise InputError(
-                f"biases must be given in every broadcast or in none, got {'some' if given else 'none'} "
-                f"after {'none' if given else 'some'}; give zeros where there are none"
-            )
-        if biases is None:
-            return {}
-        bias = numbers_of("biases", biases)
-        same_length(factors=range(n_rows), biases=bias)
-        return {"bias": bias}
-
-    def _columns(
-        self, rows: Numbers, items: Numbers | None, references: Numbers | None
-    ) -> dict[str, np.ndarray]:
-        vectors = self._vectors("rows", rows)
-        index = _count(len(vectors)) if items is None else items_of(items)
-        columns = {"index": index, "sequence": _count(len(vectors)), "gradient": vectors}
-        if references is not None:
-            columns["reference"] = self._vectors("references", references, vectors.shape[1])
-        same_length(rows=vectors, items=index, references=columns.get("reference"))
-        given = references is not None
-        if self._references not in (None, given):
-            raise InputError(
-                f"references must be given in every upload or in none, got {'some' if given else 'none'} "
-                f"after {'none' if given else 'some'}; give what was broadcast where nothing else is known"
-            )
-        return columns
-
-    def _vectors(self, name: str, values: Numbers, width: int = 0) -> Float[np.ndarray, "rows factors"]:
-        array = array_of(name, values)
-        width = width or self.width
-        if width == 0:
-            if array.ndim != 2 or array.shape[1] == 0:
-                raise InputError(f"{name} must be rows of K numbers each, got shape {array.shape}")
-            width = array.shape[1]
-        return rows_of_numbers(name, array, width)
-
-    def _receiver(self, to: Hashable, client: Hashable | None) -> int:
-        if to is self._server:
-            return SERVER_NUMBER
-        if to is not self._neighbours:
-            return self._ledger.provisional("to", to)
-        if client is None:
-            raise InputError(
-                "client must be named where rows go to Recorder.NEIGHBOURS, for edge goes by it, got None; "
-                "give upload to=receiver"
-            )
-        return NULL
-
-    def _telling(
-        self, round_: int, code: int, sender: int, vectors: np.ndarray, references: np.ndarray | None
-    ) -> Int[np.ndarray, " rows"] | slice:
-        """Rows of a dense upload that carry something."""
-        before: np.ndarray | int = 0
-        if self._weights:
-            own = references is None and self._ledger.holds_own(round_, code, sender)
-            known = references if references is not None else self._broadcast.get(round_)
-            if known is None or own or code != ITEM or len(known) < len(vectors):
-                return slice(None)
-            before = known[: len(vectors)].astype(vectors.dtype, copy=False)
-        telling = (vectors != before).any(axis=1)
-        return slice(None) if telling.all() else np.flatnonzero(telling)
-
-
-def _count(size: int) -> Int[np.ndarray, " rows"]:
-    return np.arange(size, dtype=np.int32)
-
-
-OFF_GRID = 1e-6  # of a star
-
-
-class PrivateRows:
-    """Ratings and attributes of clients; see the methods of ``Recorder``."""
-
-    def __init__(self, files: RecordedFiles, ledger: Ledger, levels: Float[np.ndarray, " levels"]) -> None:
-        self._files, self._ledger, self._levels = files, ledger, levels
-
-    def truth(self, client: Hashable, items: Numbers, ratings: Numbers) -> None:
-        """Ratings of a client."""
-        self._ledger.provisional("client", client)
-        index, value = items_of(items), numbers_of("ratings", ratings)
-        same_length(items=index, ratings=value)
-        away = np.abs(value[:, None] - self._levels).min(axis=1, initial=np.inf)
-        if (away > OFF_GRID).any():
-            row = int((away > OFF_GRID).argmax())
-            raise InputError(
-                f"ratings must be of rating_levels {self._levels.tolist()!s:.80}, got {value[row]:g} of "
-                f"client {client!r:.40}; declare all levels that occur"
-            )
-        self._add(client, ITEM, index, value)
-
-    def attributes(self, client: Hashable, values: Numbers) -> None:
-        """Attributes of a client."""
-        self._ledger.provisional("client", client)
-        value = numbers_of("values", values)
-        outside = np.flatnonzero((value < 0) | (value > 1))
-        if outside.size:
-            raise InputError(
-                f"values must be in 0..1, got {value[outside[0]]:g} of client {client!r:.40}; make "
-                "categories columns of 0 and 1"
-            )
-        self._add(client, ATTRIBUTE, np.arange(value.size, dtype=np.int32), value)
-
-    def _add(
-        self,
-        client: Hashable,
-        code: int,
-        index: Int[np.ndarray, " rows"],
-        value: Float[np.ndarray, " rows"],
-    ) -> None:
-        truth, ledger = self._files.truth, self._ledger
-        ledger.refuse_size(code, int(index.max(initial=-1)) + 1)
-        ledger.refuse_second_truth(client, code, index)
-        user = ledger.number(client)
-        ledger.truth(user, code, index)
-        truth.add(index.size, {"user": user, "kind": code, "index": index, "value": value})
-
+from victims.transcript.writer import SERVER, TranscriptWriter
 
 PUBLIC = (*CONSTANTS, SCALE, PULL)
-
-
-def manifest_of(declared: Mapping[str, Any], rule: Mapping[str, Any], **found: Any) -> Manifest:
-    """Make the manifest of version 2 of what is declared and what was found out."""
-    try:
-        content = {"format": "factorleak-transcript", "version": 2, **declared, **found}
-        content["rule"] = ClientRule.model_validate(dict(rule))
-        return Manifest2.model_validate(content).as_manifest()
-    except ValidationError as error:
-        wrong = first_complaint(error)
-        got = "" if isinstance(wrong.got, dict) else f", got {str(wrong.got)[:80]}"
-        raise InputError(f"{wrong}{got}") from None
-
-
-def constants_of(given: Mapping[str, Any] | None) -> dict[str, float]:
-    """Check public numbers, by the names that the format knows.
-
-    A file may have other keys, which say nothing that is used. Here one is refused: what somebody declares
-    is meant to be known.
-    """
-    out = {}
-    for key, value in mapping_of("constants", given).items():
-        if key not in PUBLIC:
-            meant = closest(str(key), PUBLIC)
-            hint = f"did you mean {meant!r}? " if meant else ""
-            raise InputError(
-                f"constants must have names of the format, got {key!r:.40}; {hint}What else the clients do "
-                "goes into rule"
-            )
-        if value is None:
-            continue
-        out[key] = number_of(f"{key} of constants", value)
-    return out
-
-
-def mapping_of(name: str, given: Any) -> dict[str, Any]:
-    """Copy what was given as a mapping; None is an empty one."""
-    if given is not None and not isinstance(given, Mapping):
-        raise InputError(f"{name} must map names to values, got {given!r:.80}")
-    return dict(given or {})
-
-
-def size_of(name: str, given: Any) -> int | None:
-    """Check a size >= 1, where one is given."""
-    whole = isinstance(given, int | np.integer) and not isinstance(given, bool)
-    if given is not None and not (whole and 1 <= given <= INT32_MAX):
-        raise InputError(f"{name} must be a whole number >= 1, got {given!r:.80}; leave it out if unknown")
-    return None if given is None else int(given)
+KEPT_ROUNDS = 4  # whose broadcast is at hand for dense uploads of weights
+OFF_GRID = 1e-6  # of a star
 
 
 class Recorder:
@@ -380,7 +114,9 @@ class Recorder:
     ) -> None:
         self.path = Path(path)
         self._call = Lock()  # a call is noted whole before the next one
-        self._files = RecordedFiles(self.path)
+        self._stage = "not begun"
+        beside = {"clients.json": clients_path(self.path), "truth.arrow": truth_path(self.path)}
+        self._writer = TranscriptWriter(self.path, beside=beside)
         self._rule = mapping_of("rule", rule)
         self._declared: dict[str, Any] = {
             "rating_levels": rating_levels,
@@ -393,19 +129,39 @@ class Recorder:
             "recorded_by": recorded_by,
         }
         self._ledger = Ledger(size_of("n_items", n_items))
-        levels = np.array(self._manifest().rating_levels)  # what is declared wrongly is told before any work
-        weights = self._rule.get("upload") == "weights"
-        self._traffic = Calls(self._files, self._ledger, weights, self.SERVER, self.NEIGHBOURS)
-        self._private = PrivateRows(self._files, self._ledger, levels)
+        self._width = 0
+        self._anonymous = self._dense = False
+        self._with_references: bool | None = None
+        self._with_biases: bool | None = None
+        self._weights = self._rule.get("upload") == "weights"
+        self._broadcast: dict[int, np.ndarray] = {}
+        # what is declared wrongly is told before any work
+        self._levels = np.array(self._manifest(begun=False).rating_levels)
 
     def __enter__(self) -> Recorder:
-        self._files.begin()
+        if self._stage != "not begun":
+            raise InputError(
+                f"a Recorder writes one recording, this one of {self.path} is {self._stage}; make another"
+            )
+        self._writer.begin()
+        self._stage = "open"
         return self
 
     def __exit__(self, error_type: type | None, *_: object) -> None:
-        with self._call, self._files.ending(error_type):
+        with self._call, self._writer.ending():
+            self._stage = "over"
             if error_type is None:
                 self._finish()
+
+    @contextmanager
+    def _calling(self) -> Iterator[Ledger]:
+        with self._call:
+            if self._stage != "open":
+                raise InputError(
+                    f"a Recorder must be called inside its context, this one of {self.path} is "
+                    f"{self._stage}; write with Recorder(...) as recorder: and call it there"
+                )
+            yield self._ledger
 
     @property
     def clients(self) -> dict[Hashable, int]:
@@ -438,8 +194,25 @@ class Recorder:
             What the program adds to the prediction of each item, in stars: biases of items, the mean of all
             ratings. Either all calls give it or none does.
         """
-        with self._call:
-            self._traffic.broadcast(round_, factors, kind, to, biases)
+        with self._calling() as ledger:
+            number, code = round_of("round", round_), kind_of(kind)
+            rows = self._vectors("factors", factors)
+            columns: dict[str, np.ndarray | int] = {"index": _count(len(rows)), "factor": rows}
+            columns |= self._biases(biases, len(rows))
+            holder = UNTOLD if to is None else ledger.provisional("to", to)
+            ledger.check_first_broadcast(number, code, to, holder)
+            ledger.check_size(code, len(rows))
+            if to is not None:
+                ledger.number(to)
+            elif code == ITEM and self._weights:
+                self._broadcast[number] = rows.copy()  # the program goes on with its own
+                for old in sorted(self._broadcast)[:-KEPT_ROUNDS]:
+                    del self._broadcast[old]
+            ledger.broadcast(number, code, holder, len(rows))
+            self._width = rows.shape[1]
+            self._with_biases = biases is not None
+            columns |= {"round": number, "holder": holder, "kind": code}
+            self._writer.table("state").add(len(rows), columns)
 
     def upload(
         self,
@@ -471,8 +244,33 @@ class Recorder:
             The factors that the rows were computed at, where these are not what was broadcast. Either all
             calls give it or none does.
         """
-        with self._call:
-            self._traffic.upload(round_, client, rows, items, kind, to, references)
+        with self._calling() as ledger:
+            number, code = round_of("round", round_), kind_of(kind)
+            sender = UNTOLD if client is None else ledger.provisional("client", client)
+            receiver = self._receiver(to, client)
+            columns = self._columns(rows, items, references)
+            if items is None:
+                keep = self._telling(number, code, sender, columns["gradient"], columns.get("reference"))
+                columns = {name: column[keep] for name, column in columns.items()}
+            index = columns["index"]
+            size = int(index.max(initial=-1)) + 1
+            ledger.check_size(code, size)
+            if references is None:
+                ledger.check_known(number, code, size)
+            if client is not None:
+                ledger.check_first_upload(number, client, code, index, to)
+                columns["sequence"] += np.int32(ledger.sent(number, sender))
+                ledger.number(client)
+                ledger.upload(number, sender, code, index, to, passed_on=to is self.NEIGHBOURS)
+            ledger.named(number, code, size)
+            if receiver >= 0:
+                receiver = ledger.number(to)  # the client may have been numbered just now
+            self._width = columns["gradient"].shape[1]
+            self._anonymous |= client is None
+            self._dense |= items is None
+            self._with_references = references is not None
+            same = {"round": number, "sender": sender, "receiver": receiver, "kind": code}
+            self._writer.table("messages").add(index.size, {**same, **columns})
 
     def edge(
         self,
@@ -492,8 +290,21 @@ class Recorder:
         first_round, last_round : int
             Rounds in which the edge is there, both included.
         """
-        with self._call:
-            self._traffic.edge(sender, receiver, weight, first_round, last_round)
+        with self._calling() as ledger:
+            first, last = round_of("first_round", first_round), round_of("last_round", last_round)
+            if first > last:
+                raise InputError(f"last_round must be >= first_round = {first}, got {last}")
+            value = number_of("weight", weight)
+            for name, client in (("sender", sender), ("receiver", receiver)):
+                ledger.provisional(name, client)
+            columns: dict[str, np.ndarray | int] = {
+                "sender": ledger.number(sender),
+                "receiver": ledger.number(receiver),
+                "weight": np.array([value]),
+                "first_round": first,
+                "last_round": last,
+            }
+            self._writer.table("deliveries").add(1, columns)
 
     def truth(self, client: Hashable, items: Numbers, ratings: Numbers) -> None:
         """Record what a client keeps private, to score against: it is written beside the transcript.
@@ -505,8 +316,18 @@ class Recorder:
         ratings : (n_ratings,)
             Of ``rating_levels``.
         """
-        with self._call:
-            self._private.truth(client, items, ratings)
+        with self._calling() as ledger:
+            ledger.provisional("client", client)
+            index, value = items_of(items), numbers_of("ratings", ratings)
+            same_length(items=index, ratings=value)
+            away = np.abs(value[:, None] - self._levels).min(axis=1, initial=np.inf)
+            if (away > OFF_GRID).any():
+                row = int((away > OFF_GRID).argmax())
+                raise InputError(
+                    f"ratings must be of rating_levels {self._levels.tolist()!s:.80}, got {value[row]:g} of "
+                    f"client {client!r:.40}; declare all levels that occur"
+                )
+            self._add_private(client, ITEM, index, value)
 
     def attributes(self, client: Hashable, values: Numbers) -> None:
         """Record a client's attributes, to score against.
@@ -517,16 +338,100 @@ class Recorder:
         values : (n_attributes,)
             In 0..1.
         """
-        with self._call:
-            self._private.attributes(client, values)
+        with self._calling() as ledger:
+            ledger.provisional("client", client)
+            value = numbers_of("values", values)
+            outside = np.flatnonzero((value < 0) | (value > 1))
+            if outside.size:
+                raise InputError(
+                    f"values must be in 0..1, got {value[outside[0]]:g} of client {client!r:.40}; make "
+                    "categories columns of 0 and 1"
+                )
+            self._add_private(client, ATTRIBUTE, _count(value.size), value)
 
-    def _manifest(self, traffic: Calls | None = None) -> Manifest:
-        """What is declared, and what the traffic told; without it, nothing is known of the sizes."""
+    def _add_private(
+        self, client: Hashable, code: int, index: Int[np.ndarray, " rows"], value: Float[np.ndarray, " rows"]
+    ) -> None:
+        ledger = self._ledger
+        ledger.check_size(code, int(index.max(initial=-1)) + 1)
+        ledger.check_first_truth(client, code, index)
+        user = ledger.number(client)
+        ledger.truth(user, code, index)
+        columns: dict[str, np.ndarray | int] = {"user": user, "kind": code, "index": index, "value": value}
+        self._writer.table("truth").add(index.size, columns)
+
+    def _biases(self, biases: Numbers | None, n_rows: int) -> dict[str, np.ndarray]:
+        given = biases is not None
+        if self._with_biases not in (None, given):
+            raise InputError(
+                f"biases must be given in every broadcast or in none, got {'some' if given else 'none'} "
+                f"after {'none' if given else 'some'}; give zeros where there are none"
+            )
+        if biases is None:
+            return {}
+        bias = numbers_of("biases", biases)
+        same_length(factors=range(n_rows), biases=bias)
+        return {"bias": bias}
+
+    def _columns(
+        self, rows: Numbers, items: Numbers | None, references: Numbers | None
+    ) -> dict[str, np.ndarray]:
+        vectors = self._vectors("rows", rows)
+        index = _count(len(vectors)) if items is None else items_of(items)
+        columns = {"index": index, "sequence": _count(len(vectors)), "gradient": vectors}
+        if references is not None:
+            columns["reference"] = self._vectors("references", references, vectors.shape[1])
+        same_length(rows=vectors, items=index, references=columns.get("reference"))
+        given = references is not None
+        if self._with_references not in (None, given):
+            raise InputError(
+                f"references must be given in every upload or in none, got {'some' if given else 'none'} "
+                f"after {'none' if given else 'some'}; give what was broadcast where nothing else is known"
+            )
+        return columns
+
+    def _vectors(self, name: str, values: Numbers, width: int = 0) -> Float[np.ndarray, "rows factors"]:
+        array = array_of(name, values)
+        width = width or self._width
+        if width == 0:
+            if array.ndim != 2 or array.shape[1] == 0:
+                raise InputError(f"{name} must be rows of K numbers each, got shape {array.shape}")
+            width = array.shape[1]
+        return rows_of_numbers(name, array, width)
+
+    def _receiver(self, to: Hashable, client: Hashable | None) -> int:
+        if to is self.SERVER:
+            return SERVER
+        if to is not self.NEIGHBOURS:
+            return self._ledger.provisional("to", to)
+        if client is None:
+            raise InputError(
+                "client must be named where rows go to Recorder.NEIGHBOURS, for edge goes by it, got None; "
+                "give upload to=receiver"
+            )
+        return UNTOLD
+
+    def _telling(
+        self, round_: int, code: int, sender: int, vectors: np.ndarray, references: np.ndarray | None
+    ) -> Int[np.ndarray, " rows"] | slice:
+        """Rows of a dense upload that carry something."""
+        before: np.ndarray | int = 0
+        if self._weights:
+            own = references is None and self._ledger.holds_own(round_, code, sender)
+            known = references if references is not None else self._broadcast.get(round_)
+            if known is None or own or code != ITEM or len(known) < len(vectors):
+                return slice(None)
+            before = known[: len(vectors)].astype(vectors.dtype, copy=False)
+        telling = (vectors != before).any(axis=1)
+        return slice(None) if telling.all() else np.flatnonzero(telling)
+
+    def _manifest(self, *, begun: bool) -> Manifest:
+        """What is declared, and what the calls told; before them nothing is known of the sizes."""
         ledger, rule, declared = self._ledger, dict(self._rule), dict(self._declared)
-        if traffic is None:
+        if not begun:
             declared |= {"attribute_groups": [], "item_features": None}
         elif "rows" not in rule:
-            rule["rows"] = "all" if traffic.dense else "rated"
+            rule["rows"] = "all" if self._dense else "rated"
             declared["inferred"] = ["rows"]
         if ledger.implicit:
             declared["kinds"] = with_implicit(sums=False)
@@ -536,20 +441,74 @@ class Recorder:
             n_users=max(len(ledger.clients), 1),
             n_items=max(ledger.n_items, 1),
             n_attributes=ledger.n_attributes,
-            factors=max(traffic.width, 1) if traffic else 1,
+            factors=max(self._width, 1),
             rounds=sorted(ledger.rounds) or [0],
-            anonymous=traffic is not None and traffic.anonymous,
+            anonymous=self._anonymous,
         )
 
     def _finish(self) -> None:
-        files = self._files
-        if files.messages.n_rows == 0:
+        writer, ledger = self._writer, self._ledger
+        if writer.table("messages").n_rows == 0:
             raise InputError(f"{self.path} would hold no upload; call upload at least once")
-        if files.state.n_rows == 0:
+        if writer.table("state").n_rows == 0:
             raise InputError(
                 f"{self.path} would hold no broadcast; call broadcast before the uploads of a round, or give "
                 "upload its references and broadcast once"
             )
-        files.end()
-        refuse_contradictions(files, self._ledger)
-        files.appear(self._manifest(self._traffic), self._ledger.clients)
+        writer.close()
+        check_files(writer.folder, ledger)
+        names = {str(number): repr(client) for client, number in ledger.clients.items()}
+        write_text(writer.folder / "clients.json", json.dumps(names, indent=1) + "\n", PRIVATE)
+        writer.appear(self._manifest(begun=True))
+
+
+def _count(size: int) -> Int[np.ndarray, " rows"]:
+    return np.arange(size, dtype=np.int32)
+
+
+def manifest_of(declared: Mapping[str, Any], rule: Mapping[str, Any], **found: Any) -> Manifest:
+    """Make the manifest of version 2 of what is declared and what was found out."""
+    try:
+        content = {"format": "factorleak-transcript", "version": 2, **declared, **found}
+        content["rule"] = ClientRule.model_validate(dict(rule))
+        return Manifest2.model_validate(content).as_manifest()
+    except ValidationError as error:
+        wrong = first_complaint(error)
+        got = "" if isinstance(wrong.got, dict) else f", got {str(wrong.got)[:80]}"
+        raise InputError(f"{wrong}{got}") from None
+
+
+def constants_of(given: Mapping[str, Any] | None) -> dict[str, float]:
+    """Check public numbers, by the names that the format knows.
+
+    A file may have other keys, which say nothing that is used. Here one is refused: what somebody declares
+    is meant to be known.
+    """
+    out = {}
+    for key, value in mapping_of("constants", given).items():
+        if key not in PUBLIC:
+            meant = closest(str(key), PUBLIC)
+            hint = f"did you mean {meant!r}? " if meant else ""
+            raise InputError(
+                f"constants must have names of the format, got {key!r:.40}; {hint}What else the clients do "
+                "goes into rule"
+            )
+        if value is None:
+            continue
+        out[key] = number_of(f"{key} of constants", value)
+    return out
+
+
+def mapping_of(name: str, given: Any) -> dict[str, Any]:
+    """Copy what was given as a mapping; None is an empty one."""
+    if given is not None and not isinstance(given, Mapping):
+        raise InputError(f"{name} must map names to values, got {given!r:.80}")
+    return dict(given or {})
+
+
+def size_of(name: str, given: Any) -> int | None:
+    """Check a size >= 1, where one is given."""
+    whole = isinstance(given, int | np.integer) and not isinstance(given, bool)
+    if given is not None and not (whole and 1 <= given <= INT32_MAX):
+        raise InputError(f"{name} must be a whole number >= 1, got {given!r:.80}; leave it out if unknown")
+    return None if given is None else int(given)

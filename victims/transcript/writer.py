@@ -1,10 +1,10 @@
-"""Files of the transcript format, written as a stream: a file appears under its name when it is complete."""
+"""Files of the transcript format, written as a stream: they appear all at once when complete."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +13,7 @@ import pyarrow as pa
 from jaxtyping import Int
 
 from victims.common.errors import InputError
-from victims.common.files import (
-    PRIVATE,
-    PUBLIC,
-    make_private,
-    output,
-    partial_name,
-    remove,
-    unfinished,
-    write_text,
-)
-from victims.transcript.beside import (
-    clients_path,
-    truth_path,
-)
+from victims.common.files import PRIVATE, PUBLIC, make_private, output, partial_name, remove, unfinished
 from victims.transcript.given_columns import (
     Numbers,
     array_of,
@@ -40,53 +27,33 @@ from victims.transcript.given_columns import (
 )
 from victims.transcript.kinds import ATTRIBUTE, INT32_MAX, ITEM, KINDS, OF_IMPLICIT, RECORDED
 from victims.transcript.manifest import Manifest, file_of
-
-
-class ArrowOutput:
-    """A file of record batches, whose handle is given back even where its end cannot be written.
-
-    A full disk would else stay full: a file that is removed keeps its place for as long as it is open.
-    """
-
-    def __init__(self, path: Path, schema: pa.Schema) -> None:
-        self._sink = pa.OSFile(str(path), "wb")
-        self._writer = pa.ipc.new_file(self._sink, schema)
-
-    def write_batch(self, batch: pa.RecordBatch) -> None:
-        """Append rows."""
-        self._writer.write_batch(batch)
-
-    def close(self) -> None:
-        """End the file; once closed it stays so."""
-        if self._sink.closed:
-            return
-        try:
-            self._writer.close()
-        finally:
-            self._sink.close()
-
+from victims.transcript.messages import UNTOLD
 
 ROWS, BYTES = 1 << 16, 32 << 20  # of a batch: few calls, yet little memory
-NULL = -(2**31)  # stands for null in columns that may be
+SERVER = -1
 
 
-class Spool:
-    """A file of one set of columns; rows wait in a buffer for each column."""
+class Table:
+    """A file of one set of columns, of unknown length, written in little memory.
 
-    def __init__(self, path: Path, nullable: tuple[str, ...] = (), mode: int = PUBLIC) -> None:
+    Rows that come as arrays wait in a buffer for each column. The file follows the widest numbers, and has
+    the dictionary of all kinds that occur.
+    """
+
+    def __init__(self, path: Path, mode: int = PUBLIC) -> None:
         self.path = path
-        self._mode = mode
         self.n_rows = 0
-        self._nullable = nullable
+        self.schema: pa.Schema | None = None
+        self._mode = mode
         self._buffers: dict[str, np.ndarray] = {}
         self._filled = self._capacity = 0
-        self._writer: ArrowOutput | None = None
-        self._schema: pa.Schema | None = None
+        self._sink: pa.NativeFile | None = None
+        self._writer: pa.ipc.RecordBatchFileWriter | None = None
         self._kinds: tuple[str, ...] = KINDS
         self._written_kinds: tuple[str, ...] = KINDS
 
     def add(self, size: int, columns: Mapping[str, np.ndarray | int]) -> None:
-        """Append rows; what is given is copied."""
+        """Append rows; what is given is copied. ``UNTOLD`` stands for null."""
         if not self._buffers:
             self._begin(columns)
         kind = columns.get("kind", 0)
@@ -94,18 +61,59 @@ class Spool:
             self._kinds = RECORDED
         arrays = {name: column for name, column in columns.items() if isinstance(column, np.ndarray)}
         for name, column in arrays.items():
-            if column.itemsize > self._buffers[name].itemsize:
-                self._widen(name, column.dtype)
+            if (
+                column.itemsize > self._buffers[name].itemsize
+            ):  # float32 becomes float64, not the other way round
+                self._flush()
+                self._buffers[name] = np.empty(self._buffers[name].shape, column.dtype)
         done, left = 0, self._capacity - self._filled
         while size - done >= left:
             parts = {name: column[done : done + left] for name, column in arrays.items()}
             self._fill(left, {**columns, **parts})
-            self.flush()
+            self._flush()
             done, left = done + left, self._capacity
         if done:
             columns = {**columns, **{name: column[done:] for name, column in arrays.items()}}
         self._fill(size - done, columns)
         self.n_rows += size
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Append a batch as it is; its kinds have one dictionary in every call."""
+        with output(self.path):
+            if self.schema is None:
+                self._open(batch.schema)
+            elif batch.schema != self.schema or self._kinds != self._written_kinds:
+                batch = self._widened(batch)
+            assert self._writer is not None
+            self._writer.write_batch(batch)
+
+    def close(self) -> None:
+        """Write what waits, and end the file, if there are rows."""
+        self._flush()
+        with output(self.path):
+            self.abandon()
+        self._buffers = {}
+
+    def abandon(self) -> None:
+        """Close the file, whatever is in it.
+
+        Its handle is given back even where its end cannot be written, or a full disk would stay full: a file
+        that is removed keeps its place for as long as it is open.
+        """
+        if self._sink is None or self._sink.closed:
+            return
+        assert self._writer is not None
+        try:
+            self._writer.close()
+        finally:
+            self._sink.close()
+
+    def _begin(self, columns: Mapping[str, np.ndarray | int]) -> None:
+        nothing = np.zeros(0, np.int32)
+        arrays = {n: column if isinstance(column, np.ndarray) else nothing for n, column in columns.items()}
+        width = sum(array.itemsize * int(np.prod(array.shape[1:])) for array in arrays.values())
+        self._capacity = min(ROWS, max(BYTES // width, 1))
+        self._buffers = {n: np.empty((self._capacity, *a.shape[1:]), a.dtype) for n, a in arrays.items()}
 
     def _fill(self, size: int, columns: Mapping[str, np.ndarray | int]) -> None:
         """Put rows behind those that wait; they fit."""
@@ -114,74 +122,41 @@ class Spool:
             self._buffers[name][here] = column
         self._filled += size
 
-    def flush(self) -> None:
-        """Write what waits."""
-        if not self._filled:
-            return
-        batch = pa.RecordBatch.from_pydict(
-            {name: self._array(name, buffer[: self._filled]) for name, buffer in self._buffers.items()}
-        )
-        with output(self.path):
-            if self._schema is None:
-                self._open(batch.schema)
-            elif batch.schema != self._schema or self._written_kinds != self._kinds:
-                self._rewrite(batch.schema)
-            assert self._writer is not None
-            self._writer.write_batch(batch)
-        self._filled = 0
-
-    def close(self) -> None:
-        """Write what waits, and end the file, if there are rows."""
-        self.flush()
-        if self._writer is not None:
-            with output(self.path):
-                self._writer.close()
-        self._buffers = {}
-
-    def abandon(self) -> None:
-        """Close the file, whatever is in it."""
-        if self._writer is not None:
-            self._writer.close()
-
-    def _begin(self, columns: Mapping[str, np.ndarray | int]) -> None:
-        examples = {
-            name: column if isinstance(column, np.ndarray) else np.zeros(0, np.int32)
-            for name, column in columns.items()
-        }
-        width = sum(array.itemsize * int(np.prod(array.shape[1:])) for array in examples.values())
-        self._capacity = min(ROWS, max(BYTES // width, 1))
-        self._buffers = {
-            name: np.empty((self._capacity, *array.shape[1:]), array.dtype)
-            for name, array in examples.items()
-        }
-
-    def _widen(self, name: str, wider: np.dtype) -> None:
-        """float32 becomes float64, not the other way round."""
-        self.flush()
-        self._buffers[name] = np.empty(self._buffers[name].shape, wider)
-
-    def _array(self, name: str, column: np.ndarray) -> pa.Array:
-        if name == "kind":
-            return kind_array(column, self._kinds)
-        if column.ndim == 2:
-            return vector_array(column)
-        if name in self._nullable and (hidden := column == NULL).any():
-            return pa.array(column, mask=hidden)
-        return pa.array(column)
+    def _flush(self) -> None:
+        if self._filled:
+            waiting = {name: buffer[: self._filled] for name, buffer in self._buffers.items()}
+            self.write(batch_of(self._filled, waiting, self._kinds))
+            self._filled = 0
 
     def _open(self, schema: pa.Schema) -> None:
-        self._schema, self._written_kinds = schema, self._kinds
+        self.schema, self._written_kinds = schema, self._kinds
         if self._mode == PRIVATE:
             make_private(self.path)
-        self._writer = ArrowOutput(self.path, schema)
+        self._sink = pa.OSFile(str(self.path), "wb")
+        self._writer = pa.ipc.new_file(self._sink, schema)
+
+    def _widened(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """A batch with the columns of the file, which is written again where the batch is wider."""
+        assert self.schema is not None
+        if batch.schema.names != self.schema.names:
+            apart = sorted(set(batch.schema.names) ^ set(self.schema.names))
+            raise InputError(
+                f"{self.path.stem} must have the same columns in every call, got {', '.join(apart)} in some "
+                "of them only"
+            )
+        pairs = zip(self.schema, batch.schema, strict=True)
+        schema = pa.schema([max(pair, key=_is_wide) for pair in pairs])
+        if schema != self.schema or self._kinds != self._written_kinds:
+            self._rewrite(schema)
+        return batch.cast(schema)
 
     def _rewrite(self, schema: pa.Schema) -> None:
-        """Write the file anew, with wider numbers, or more kinds."""
-        assert self._writer is not None
-        self._writer.close()
+        """Write the file again, with wider numbers, or more kinds."""
+        self.abandon()
         before = self.path.with_suffix(".narrow")
         self.path.rename(before)
         self._open(schema)
+        assert self._writer is not None
         with pa.memory_map(str(before)) as source, pa.ipc.open_file(source) as file:
             for number in range(file.num_record_batches):
                 batch = file.get_batch(number).cast(schema)
@@ -192,7 +167,33 @@ class Spool:
         before.unlink()
 
 
-SERVER = -1
+def _is_wide(field: pa.Field) -> bool:
+    return pa.types.is_fixed_size_list(field.type) and field.type.value_type == pa.float64()
+
+
+def batch_of(
+    size: int, columns: Mapping[str, np.ndarray | pa.Array | int | None], kinds: Sequence[str]
+) -> pa.RecordBatch:
+    """Rows of the format, of arrays, or of what all rows share; kinds are places in a list, None is null."""
+    return pa.RecordBatch.from_pydict(
+        {name: _column(name, size, column, kinds) for name, column in columns.items()}
+    )
+
+
+def _column(
+    name: str, size: int, given: np.ndarray | pa.Array | int | None, kinds: Sequence[str]
+) -> pa.Array:
+    if isinstance(given, pa.Array):
+        return given
+    if given is None:
+        return pa.nulls(size, pa.int32())
+    values = given if isinstance(given, np.ndarray) else np.full(size, given, np.int32)
+    if name == "kind":
+        return kind_array(values, kinds)
+    if values.ndim == 2:
+        return vector_array(values)
+    hidden = values == UNTOLD if values.dtype == np.int32 else np.False_
+    return pa.array(values, mask=hidden if hidden.any() else None)
 
 
 class TranscriptWriter:
@@ -203,56 +204,99 @@ class TranscriptWriter:
 
     What is written is checked against the manifest, so that the files can be read: whole numbers of any
     width that fit (floats and flags are refused), finite numbers, shapes, and rows for every round.
-    Lists are as good as arrays. The first call fixes whether vectors have float32 or float64: narrower
-    ones are widened, wider ones are refused, for they would lose digits.
+    Lists are as good as arrays. Narrow numbers are widened where wider ones come.
+
+    Whoever knows the manifest only at the end, and checks rows by itself (``Recorder``), calls ``begin``,
+    adds to each ``table`` and lets the files ``appear``. ``beside`` are names in the hidden folder of files
+    that appear elsewhere.
     """
 
-    def __init__(self, path: Path | str, manifest: Manifest) -> None:
-        path = Path(path)
-        if path.exists():
-            raise InputError(f"{path} exists; choose another name or remove it first")
-        self.path = path
-        self.manifest = manifest
-        self._partial = partial_name(path)
+    def __init__(
+        self, path: Path | str, manifest: Manifest | None = None, beside: Mapping[str, Path] | None = None
+    ) -> None:
+        self.path = Path(path)
+        self.folder = partial_name(self.path)
+        self._beside = dict(beside or {})
+        self._tables: dict[str, Table] = {}
         self._unfinished = ExitStack()
-        self._files: dict[str, ArrowOutput] = {}
-        self._schemas: dict[str, pa.Schema] = {}
+        self._check_free()
+        if manifest is not None:
+            self._expect(manifest)
+
+    def _expect(self, manifest: Manifest) -> None:
+        self.manifest = manifest
         self._declared_rounds = frozenset(manifest.rounds)
         self._rounds: dict[str, set[int]] = {"state": set(), "messages": set()}
         self._others = [name for name, kind in manifest.kinds.items() if kind.role == "other"]
+        self._names = [*KINDS, *self._others]  # the dictionary of ``messages.arrow``
         implicit = {name: kind.implicit for name, kind in manifest.kinds.items() if kind.implicit}
-        self._implicit = list(implicit)
+        self._state_names = [*KINDS, *implicit]
         places = {OF_IMPLICIT[role]: self._names.index(name) for name, role in implicit.items()}
         self._places = {code: code for code in range(len(KINDS))} | places
 
-    @property
-    def _names(self) -> list[str]:
-        """Kinds in the dictionary of ``messages.arrow``."""
-        return [*KINDS, *self._others]
-
-    def _kinds(self, kind: Int[np.ndarray, " rows"]) -> Int[np.ndarray, " rows"]:
-        """Places in that dictionary of some codes."""
-        table = np.full(max(self._places) + 1, -1, np.int8)
-        table[list(self._places)] = list(self._places.values())
-        return table[kind]
-
     def __enter__(self) -> TranscriptWriter:
-        with output(self.path):
-            self._partial.mkdir(parents=True)
-        self._unfinished.enter_context(unfinished(self._partial))
-        write_text(self._partial / "manifest.json", json.dumps(file_of(self.manifest), indent=1) + "\n")
+        self.begin()
         return self
 
     def __exit__(self, error_type: type | None, *_: object) -> None:
-        with self._unfinished, output(self.path):
-            for writer in self._files.values():
-                with suppress(OSError) if error_type else nullcontext():  # the first error is what counts
-                    writer.close()
+        with self.ending():
             if error_type is None:
-                self._refuse_missing_rounds()
-                self._partial.rename(self.path)
+                self.close()
+                self._check_rounds()
+                self.appear(self.manifest)
 
-    def _refuse_missing_rounds(self) -> None:
+    def begin(self) -> None:
+        """Make the hidden folder."""
+        made = [above for above in self.path.parents if not above.exists()]
+        with output(self.path), ExitStack() as opening:
+            opening.callback(_remove_empty, made)
+            self.folder.mkdir(parents=True)
+            opening.enter_context(unfinished(self.folder))
+            self._unfinished = opening.pop_all()
+
+    def table(self, name: str) -> Table:
+        """The file of a name; that of the truth is private."""
+        if name not in self._tables:
+            mode = PRIVATE if name == "truth" else PUBLIC
+            self._tables[name] = Table(self.folder / f"{name}.arrow", mode)
+        return self._tables[name]
+
+    @contextmanager
+    def ending(self) -> Iterator[None]:
+        """Whatever happens inside, nothing unfinished is left."""
+        with self._unfinished, output(self.path):
+            try:
+                yield
+            finally:
+                for table in self._tables.values():
+                    with suppress(OSError):  # the first error is what counts
+                        table.abandon()
+
+    def close(self) -> None:
+        """Write what waits."""
+        for table in self._tables.values():
+            table.close()
+
+    def appear(self, manifest: Manifest) -> None:
+        """Give the files their names, all or none of them."""
+        (self.folder / "manifest.json").write_text(
+            json.dumps(file_of(manifest), indent=1) + "\n", encoding="utf-8"
+        )
+        self._check_free()  # somebody else may have made them meanwhile
+        with ExitStack() as moved:
+            for name, target in self._beside.items():
+                if (self.folder / name).exists():
+                    moved.callback(remove, target)
+                    (self.folder / name).rename(target)
+            self.folder.rename(self.path)
+            moved.pop_all()
+
+    def _check_free(self) -> None:
+        for there in (self.path, *self._beside.values()):
+            if there.exists():
+                raise InputError(f"{there} exists; choose another name or remove it first")
+
+    def _check_rounds(self) -> None:
         for name, written in self._rounds.items():
             missing = sorted(self._declared_rounds - written)
             if missing:
@@ -288,25 +332,23 @@ class TranscriptWriter:
         if ciphertext is not None:
             same_length(factors=range(sum(sizes)), ciphertext=ciphertext)
         factors = np.concatenate([table for table in tables if table.size] or tables)
-        columns = {
-            "round": pa.array(np.full(sum(sizes), number, np.int32)),
-            "kind": kind_array(np.repeat([ITEM, ATTRIBUTE], sizes), [*KINDS, *self._implicit]),
-            "index": pa.array(np.concatenate([np.arange(n, dtype=np.int32) for n in sizes])),
+        columns: dict[str, Any] = {
+            "round": number,
+            "kind": np.repeat([ITEM, ATTRIBUTE], sizes),
+            "index": np.concatenate([np.arange(n, dtype=np.int32) for n in sizes]),
             **payload("factor", factors, ciphertext),
         }
         if noise_scale is not None:
-            spread = rows_of_numbers("noise_scale", noise_scale, width)
+            columns["noise_scale"] = spread = rows_of_numbers("noise_scale", noise_scale, width)
             same_length(factors=range(sum(sizes)), noise_scale=spread)
             if spread.min(initial=0) < 0:
                 raise InputError(f"noise_scale must be >= 0, got {spread.min():g}")
-            columns["noise_scale"] = vector_array(spread)
         if bias is not None:
-            added = numbers_of("bias", bias)
+            columns["bias"] = added = numbers_of("bias", bias)
             same_length(factors=range(sum(sizes)), bias=added)
-            columns["bias"] = pa.array(added)
         if holders:
-            columns["holder"] = pa.nulls(sum(sizes), pa.int32())
-        self._write("state", number, columns)
+            columns["holder"] = None
+        self._write("state", number, sum(sizes), columns, self._state_names)
 
     def holding(
         self,
@@ -321,22 +363,16 @@ class TranscriptWriter:
         index = ids_of("items", items, 0, self.manifest.n_items - 1, "an item of the manifest")
         rows = rows_of_numbers("factors", factors, self.manifest.factors)
         same_length(items=index, factors=rows)
-        columns = {
-            "round": pa.array(np.full(index.size, number, np.int32)),
-            "kind": kind_array(self._of_state(kind, index.size), [*KINDS, *self._implicit]),
-            "index": pa.array(index),
-            **payload("factor", rows, None),
-            "holder": pa.nulls(index.size, pa.int32())
-            if holder is None
-            else pa.array(np.full(index.size, self._parties("holder", [holder])[0], np.int32)),
-        }
-        self._write("state", number, columns)
-
-    def _of_state(self, kind: int, size: int) -> Int[np.ndarray, " rows"]:
-        """Place in the dictionary of ``state.arrow``, as often as there are rows."""
         if kind not in self._places:
             raise InputError(f"kind must be one that the manifest declares, got {kind}")
-        return np.full(size, [*KINDS, *self._implicit].index(self._names[self._places[kind]]))
+        columns = {
+            "round": number,
+            "kind": np.full(index.size, self._state_names.index(self._names[self._places[kind]])),
+            "index": index,
+            "factor": rows,
+            "holder": self._party("holder", holder),
+        }
+        self._write("state", number, index.size, columns, self._state_names)
 
     def deliveries(
         self,
@@ -351,16 +387,14 @@ class TranscriptWriter:
             raise InputError(
                 f"first_round must be between 0 and last_round = {last_round}, got {first_round}"
             )
-        ends = {
-            name: self._parties(name, given) for name, given in (("sender", sender), ("receiver", receiver))
+        columns: dict[str, Any] = {
+            "sender": self._parties("sender", sender),
+            "receiver": self._parties("receiver", receiver),
+            "weight": numbers_of("weight", weight),
         }
-        weights = numbers_of("weight", weight)
-        same_length(**ends, weight=weights)
-        columns = {name: pa.array(column) for name, column in ends.items()}
-        columns["weight"] = pa.array(weights)
-        columns["first_round"] = pa.array(np.full(weights.size, first_round, np.int32))
-        columns["last_round"] = pa.array(np.full(weights.size, last_round, np.int32))
-        self._write("deliveries", 0, columns)
+        same_length(**columns)
+        columns |= {"first_round": first_round, "last_round": last_round}
+        self._write("deliveries", 0, len(columns["weight"]), columns)
 
     def set_up(
         self,
@@ -375,26 +409,23 @@ class TranscriptWriter:
         number = self._checked_round(round_)
         if kind not in self._others:
             raise InputError(f"kind must be a declared one of role other, got {kind!r:.80}")
-        schema = self._schemas.get("messages")
+        schema = self.table("messages").schema
         if schema is None:
             raise InputError("set_up must come after messages, which fix the columns; write those first")
         index = ids_of("index", index, 0, INT32_MAX, ">= 0 and fit into 32 bits")
-        sender = self._parties("sender", sender)
-        same_length(sender=sender, index=index)
-        names = self._names
-        columns = {field.name: pa.nulls(index.size, field.type) for field in schema}
-        columns["round"] = pa.array(np.full(index.size, number, np.int32))
-        columns["sender"] = pa.array(sender)
-        columns["receiver"] = pa.array(
-            np.full(index.size, self._parties("receiver", [receiver])[0], np.int32)
-        )
-        columns["kind"] = kind_array(np.full(index.size, names.index(kind)), names)
-        columns["index"] = pa.array(index)
+        columns: dict[str, Any] = {field.name: pa.nulls(index.size, field.type) for field in schema}
+        columns |= {
+            "round": number,
+            "sender": self._parties("sender", sender),
+            "receiver": self._party("receiver", receiver),
+            "kind": np.full(index.size, self._names.index(kind)),
+            "index": index,
+        }
+        same_length(sender=columns["sender"], index=index)
         if value is not None:
-            numbers = numbers_of("value", value)
-            same_length(index=index, value=numbers)
-            columns["value"] = pa.array(numbers)
-        self._write("messages", number, columns)
+            columns["value"] = numbers_of("value", value)
+            same_length(index=index, value=columns["value"])
+        self._write("messages", number, index.size, columns)
 
     def messages(
         self,
@@ -412,7 +443,9 @@ class TranscriptWriter:
         """Append uploaded rows; those of one client should follow each other, or reading has to sort them."""
         number, manifest = self._checked_round(round_), self.manifest
         kind = ids_of("kind", kind, 0, max(self._places), f"a place in {', '.join(KINDS)}")
-        places = self._kinds(kind)
+        table = np.full(max(self._places) + 1, -1, np.int8)
+        table[list(self._places)] = list(self._places.values())
+        places = table[kind]
         if (places < 0).any():
             raise InputError(f"kind must be a place in {', '.join(KINDS)}, got {kind[places.argmin()]}")
         index = ids_of("index", index, 0, INT32_MAX, ">= 0 and fit into 32 bits")
@@ -430,31 +463,25 @@ class TranscriptWriter:
                 f"index of kind {self._names[places[row]]} must be below {limit[row]} (manifest), "
                 f"got {index[row]} in row {row}"
             )
-        columns = {
-            "round": pa.array(np.full(sender.size, number, np.int32)),
-            "sender": pa.array(sender),
-            "receiver": pa.nulls(sender.size, pa.int32())
-            if receiver is None
-            else pa.array(np.full(sender.size, self._parties("receiver", [receiver])[0], np.int32)),
-            "kind": kind_array(places, self._names),
-            "index": pa.array(index),
+        columns: dict[str, Any] = {
+            "round": number,
+            "sender": sender,
+            "receiver": self._party("receiver", receiver),
+            "kind": places,
+            "index": index,
             **payload("gradient", gradient, ciphertext),
         }
         if self._others:
             columns["value"] = pa.nulls(sender.size, pa.float64())
         if exponent is not None:
-            whole = ids_of("exponent", exponent, -INT32_MAX, INT32_MAX, "an integer of 32 bits")
-            same_length(sender=sender, exponent=whole)
-            columns["exponent"] = pa.array(whole)
+            columns["exponent"] = ids_of("exponent", exponent, -INT32_MAX, INT32_MAX, "an integer of 32 bits")
         if sequence is not None:
-            places = ids_of("sequence", sequence, 0, INT32_MAX, ">= 0 and fit into 32 bits")
-            same_length(sender=sender, sequence=places)
-            columns["sequence"] = pa.array(places)
+            columns["sequence"] = ids_of("sequence", sequence, 0, INT32_MAX, ">= 0 and fit into 32 bits")
         if reference is not None:
-            met = rows_of_numbers("reference", reference, manifest.factors)
-            same_length(sender=sender, reference=met)
-            columns["reference"] = vector_array(met)
-        self._write("messages", number, columns)
+            columns["reference"] = rows_of_numbers("reference", reference, manifest.factors)
+        optional = {name: columns.get(name) for name in ("exponent", "sequence", "reference")}
+        same_length(sender=sender, **optional)
+        self._write("messages", number, sender.size, columns)
 
     def _checked_round(self, round_: Any) -> int:
         if isinstance(round_, bool) or not isinstance(round_, int | np.integer):
@@ -474,132 +501,15 @@ class TranscriptWriter:
                 raise InputError(f"{name} must be {rule}, got {ids[strange[0]]} in row {strange[0]}")
         return ids
 
-    def _write(self, name: str, round_: int, columns: dict[str, pa.Array]) -> None:
-        batch = pa.RecordBatch.from_pydict(columns)
-        if batch.num_rows and name in self._rounds:
+    def _party(self, name: str, value: int | np.integer | None) -> int | None:
+        return None if value is None else int(self._parties(name, [value])[0])
+
+    def _write(
+        self, name: str, round_: int, size: int, columns: Mapping[str, Any], kinds: Sequence[str] = ()
+    ) -> None:
+        if size and name in self._rounds:
             self._rounds[name].add(round_)
-        with output(self.path):
-            if name not in self._files:
-                self._files[name] = ArrowOutput(self._partial / f"{name}.arrow", batch.schema)
-                self._schemas[name] = batch.schema
-            self._files[name].write_batch(_fitted(name, batch, self._schemas[name]))
-
-
-def _fitted(name: str, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """A batch with the columns of the first one; float32 becomes float64, not the other way round."""
-    if batch.schema == schema:
-        return batch
-    if batch.schema.names != schema.names:
-        apart = sorted(set(batch.schema.names) ^ set(schema.names))
-        raise InputError(
-            f"{name} must have the same columns in every call, got {', '.join(apart)} in some of them only"
-        )
-    for given, wanted in zip(batch.schema, schema, strict=True):
-        if given.type != wanted.type and wanted.type.value_type == pa.float32():
-            raise InputError(
-                f"{given.name} must be float32, as in the first call, got float64; "
-                "write float64 from the start"
-            )
-    return batch.cast(schema)
-
-
-class RecordedFiles:
-    """A transcript, and what lies beside it."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.folder = partial_name(path)
-        self._spools: dict[str, Spool] = {}
-        self._open = ExitStack()
-        self._stage = "not begun"
-        self._refuse_existing()
-
-    @property
-    def state(self) -> Spool:
-        """``state.arrow``."""
-        return self._spool("state")
-
-    @property
-    def messages(self) -> Spool:
-        """``messages.arrow``."""
-        return self._spool("messages")
-
-    @property
-    def deliveries(self) -> Spool:
-        """``deliveries.arrow``."""
-        return self._spool("deliveries")
-
-    @property
-    def truth(self) -> Spool:
-        """``NAME.truth.arrow``."""
-        return self._spool("truth")
-
-    def begin(self) -> None:
-        """Make the hidden folder."""
-        if self._stage != "not begun":
-            raise InputError(
-                f"a Recorder writes one recording, this one of {self.path} is {self._stage}; make another"
-            )
-        made = [above for above in self.path.parents if not above.exists()]
-        self._open.callback(_remove_empty, made)
-        with output(self.path), self._open.pop_all() as opening:
-            self.folder.mkdir(parents=True)
-            opening.enter_context(unfinished(self.folder))
-            self._open = opening.pop_all()
-        nullable = {"state": ("holder",), "messages": ("sender", "receiver")}
-        self._spools = {
-            name: Spool(self.folder / f"{name}.arrow", nullable.get(name, ()))
-            for name in ("state", "messages", "deliveries")
-        }
-        self._spools["truth"] = Spool(self.folder / "truth.arrow", mode=PRIVATE)
-        self._stage = "open"
-
-    @contextmanager
-    def ending(self, error: type | None) -> Iterator[None]:
-        """Whatever happens inside, nothing unfinished is left; after an error, nothing at all."""
-        with self._open, output(self.path):
-            try:
-                yield
-            finally:
-                self._stage = "over"
-                for spool in self._spools.values():
-                    with suppress(OSError):  # the first error is what counts
-                        spool.abandon()
-
-    def end(self) -> None:
-        """Write what waits."""
-        for spool in self._spools.values():
-            spool.close()
-
-    def appear(self, manifest: Manifest, clients: Mapping[Hashable, int]) -> None:
-        """Give the files their names, all or none of them."""
-        write_text(self.folder / "manifest.json", json.dumps(file_of(manifest), indent=1) + "\n")
-        names = {str(number): repr(key) for key, number in clients.items()}
-        write_text(self.folder / "clients.json", json.dumps(names, indent=1) + "\n", PRIVATE)
-        beside = {self.folder / "clients.json": clients_path(self.path)}
-        truth = self.folder / "truth.arrow"
-        if truth.exists():
-            beside[truth] = truth_path(self.path)
-        self._refuse_existing()  # somebody else may have made them meanwhile
-        with ExitStack() as moved:
-            for source, target in beside.items():
-                moved.callback(remove, target)
-                source.rename(target)
-            self.folder.rename(self.path)
-            moved.pop_all()
-
-    def _spool(self, name: str) -> Spool:
-        if self._stage != "open":
-            raise InputError(
-                f"a Recorder must be called inside its context, this one of {self.path} is {self._stage}; "
-                "write with Recorder(...) as recorder: and call it there"
-            )
-        return self._spools[name]
-
-    def _refuse_existing(self) -> None:
-        for there in (self.path, truth_path(self.path), clients_path(self.path)):
-            if there.exists():
-                raise InputError(f"{there} exists; choose another name or remove it first")
+        self.table(name).write(batch_of(size, columns, kinds or self._names))
 
 
 def _remove_empty(folders: list[Path]) -> None:

@@ -472,23 +472,15 @@ class TestWriter:
             writer.state(**(good | changes))
 
     def test_widths_of_numbers(self, tmp_path):
-        """The first call fixes the width: narrower numbers are widened, wider ones would lose digits."""
+        """Narrow numbers are widened, whether they come before or after wide ones."""
         manifest = Manifest.model_validate(Reference(rounds=(1,)).manifest())
         rows = np.zeros((2, 3))
         with TranscriptWriter(tmp_path / "wide", manifest) as writer:
             writer.state(1, np.ones((30, 3), np.float32), np.zeros((5, 3), np.float16))
-            for number, width in enumerate((np.float64, np.float32, np.float16)):
+            for number, width in enumerate((np.float32, np.float64, np.float16)):
                 writer.messages(1, [number] * 2, [0, 0], [0, 1], rows.astype(width))
         types = {part.dtype for part in open_transcript(tmp_path / "wide").messages.gradient}
         assert types == {np.dtype(np.float64)}
-
-        def widened() -> None:
-            with TranscriptWriter(tmp_path / "narrow", manifest) as writer:
-                writer.messages(1, [0, 0], [0, 0], [0, 1], rows.astype(np.float32))
-                writer.messages(1, [1, 1], [0, 0], [0, 1], rows)
-
-        with pytest.raises(InputError, match="gradient must be float32, as in the first call, got float64"):
-            widened()
 
     def test_a_round_must_not_be_missing(self, tmp_path):
         manifest = Manifest.model_validate(Reference().manifest())
