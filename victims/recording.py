@@ -26,6 +26,7 @@ from victims.training import Run, start
 from victims.transcript.beside import factors_path, key_path, truth_path, write_key, write_truth
 from victims.transcript.kinds import ITEM_BIAS
 from victims.transcript.manifest import Manifest
+from victims.transcript.schema import FACTORS
 from victims.transcript.view import ATTRIBUTE, ITEM
 from victims.transcript.writer import Table, TranscriptWriter
 
@@ -188,7 +189,7 @@ def _beside(path: Path, cipher: Cipher | None) -> Iterator[tuple[Path, Path, Pat
 @contextmanager
 def _spooled(path: Path) -> Iterator[Table]:
     """The factors of round after round, in little memory."""
-    spool = Table(path, mode=PRIVATE)
+    spool = Table(path, FACTORS, PRIVATE)
     try:
         yield spool
         spool.close()

@@ -15,6 +15,7 @@ from victims.common.errors import InputError
 from victims.common.given_files import existing_file
 from victims.transcript.columns import ColumnFile, integer_chunks, open_columns, vector_chunks
 from victims.transcript.kinds import INT32_MAX
+from victims.transcript.schema import FACTORS
 
 TRUTH_END, FACTORS_END = ".truth.arrow", ".factors.arrow"
 
@@ -55,7 +56,7 @@ def factors_beside(truth: Path) -> Path | None:
 
 def read_factors(path: Path) -> FactorTruth:
     """Read ``NAME.factors.arrow``."""
-    file = open_columns(existing_file(path))
+    file = open_columns(existing_file(path), FACTORS)
     columns = [integer_chunks(file, name, 0, INT32_MAX - 1, ">= 0") for name in ("user", "round")]
     vectors = vector_chunks(file, "factor", _width(file))
     if not vectors or not sum(len(chunk) for chunk in vectors):

@@ -35,6 +35,7 @@ from victims.transcript.columns import finite_chunks, integer_chunks, kind_chunk
 from victims.transcript.given_columns import kind_array
 from victims.transcript.kinds import INT32_MAX
 from victims.transcript.manifest import Manifest
+from victims.transcript.schema import ANSWERS as COLUMNS
 from victims.transcript.view import KINDS
 
 
@@ -114,7 +115,7 @@ def _columns(
 
 def read_reconstruction(path: Path) -> StoredReconstruction:
     """Read a reconstruction file, of this project or of another program."""
-    file = open_columns(existing_file(path))
+    file = open_columns(existing_file(path), COLUMNS)
     columns = [
         integer_chunks(file, "user", 0, INT32_MAX - 1, ">= 0"),
         kind_chunks(file, ANSWERS),

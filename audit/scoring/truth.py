@@ -18,6 +18,7 @@ from victims.transcript.adversaries import some_names
 from victims.transcript.columns import finite_chunks, integer_chunks, kind_chunks, open_columns
 from victims.transcript.kinds import INT32_MAX, OF_FACTORS
 from victims.transcript.manifest import Manifest
+from victims.transcript.schema import TRUTH
 from victims.transcript.view import ITEM
 
 
@@ -121,7 +122,7 @@ class Truth:
 
 def read_truth(path: Path) -> Truth:
     """Read ``NAME.truth.arrow`` (user, kind, index, value)."""
-    file = open_columns(existing_file(path))
+    file = open_columns(existing_file(path), TRUTH)
     user, index = (
         np.concatenate(integer_chunks(file, name, 0, INT32_MAX - 1, ">= 0") or [np.zeros(0, int)])
         for name in ("user", "index")

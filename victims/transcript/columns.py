@@ -7,19 +7,40 @@ Uncompressed Arrow files are memory-mapped, and their columns are never copied.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from jaxtyping import Integer
 
 from victims.common.errors import InputError
 from victims.common.limits import LARGEST, scanned, without_tiny
+from victims.transcript.schema import KIND, NUMBER, SEALED, WHOLE
+
+
+def _whole(kind: pa.DataType) -> bool:
+    return pa.types.is_integer(kind)
+
+
+def _number(kind: pa.DataType) -> bool:
+    return pa.types.is_floating(kind) or pa.types.is_integer(kind)
+
+
+def _words(kind: pa.DataType) -> bool:
+    words = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return words in (pa.string(), pa.large_string())
+
+
+READ = {  # what a column may be that is written as a type; vectors depend on the manifest
+    WHOLE: ("int32 or int64", _whole),
+    NUMBER: ("float64", _number),
+    KIND: ("dictionary<string>", _words),
+    SEALED: ("large_binary", lambda kind: kind in (pa.large_binary(), pa.binary())),
+}
 
 
 def _physical_memory() -> int:
@@ -35,9 +56,10 @@ UNCOMPRESSED, EXPANSION = 256 << 20, 100  # nor beyond that, and as many times t
 
 @dataclass(frozen=True)
 class ColumnFile:
-    """An open file: one list of record batches, all with the same columns."""
+    """An open file: one list of record batches, all with the same columns, and what these must be."""
 
     path: Path
+    schema: pa.Schema
     batches: tuple[pa.RecordBatch, ...]
     metadata: dict[bytes, bytes]
 
@@ -54,14 +76,35 @@ class ColumnFile:
         return bool(self.batches) and name in self.batches[0].schema.names
 
     def columns(self, name: str) -> list[pa.Array]:
-        """The chunks of one column; the file must have it once."""
+        """The chunks of one column; the file must have it once, of its type, null where it may be."""
         if not self.batches:
             return []
         count = self.batches[0].schema.names.count(name)
         if count != 1:
             have = ", ".join(self.batches[0].schema.names[:20])
             raise InputError(f"{self.path} must have one column {name!r}, got {count} (columns: {have})")
-        return [batch.column(name) for batch in self.batches]
+        found = [batch.column(name) for batch in self.batches]
+        if name in self.schema.names:
+            field = self.schema.field(name)
+            types, fits = READ.get(field.type, ("", lambda kind: True))
+            if not fits(found[0].type):
+                raise InputError(f"{self.path}: {name} must be {types}, got {found[0].type}")
+            if not field.nullable:
+                for start, array in zip(self.offsets, found, strict=False):
+                    _check_no_null(self.path, name, array, start)
+        return found
+
+    def known(self) -> ColumnFile:
+        """Without the columns that the schema does not name."""
+        names = self.batches[0].schema.names if self.batches else []
+        keep = [place for place, name in enumerate(names) if name in self.schema.names]
+        return replace(self, batches=tuple(batch.select(keep) for batch in self.batches))
+
+    def only(self, masks: Iterable[np.ndarray]) -> ColumnFile:
+        """Some rows of each batch; batches that stay whole are not copied."""
+        pairs = zip(self.batches, masks, strict=True)
+        kept = (batch if mask.all() else batch.filter(pa.array(mask)) for batch, mask in pairs)
+        return replace(self, batches=tuple(kept))
 
 
 def find_columns(directory: Path, stem: str) -> Path:
@@ -72,8 +115,8 @@ def find_columns(directory: Path, stem: str) -> Path:
     raise InputError(f"{directory} must contain {stem}.arrow or {stem}.parquet, neither is there")
 
 
-def open_columns(path: Path) -> ColumnFile:
-    """Open an Arrow IPC (Feather v2) or Parquet file."""
+def open_columns(path: Path, schema: pa.Schema) -> ColumnFile:
+    """Open an Arrow IPC (Feather v2) or Parquet file, whose columns are checked when they are read."""
     try:
         size = path.stat().st_size
         most = min(DECODED_BYTES, UNCOMPRESSED + EXPANSION * size)
@@ -93,7 +136,7 @@ def open_columns(path: Path) -> ColumnFile:
             f"{path} is not a readable Arrow IPC or Parquet file ({reason}); "
             "it may be truncated: record or copy it again"
         ) from None
-    return ColumnFile(path, tuple(batches), metadata)
+    return ColumnFile(path, schema, tuple(batches), metadata)
 
 
 def _read_ipc(path: Path, most: int) -> tuple[list[pa.RecordBatch], dict[bytes, bytes]]:
@@ -164,28 +207,18 @@ def integer_chunks(
     """A column as int32 chunks with every value in ``[low, high]``; zero-copy for int32."""
     chunks = []
     for start, column in zip(file.offsets, file.columns(name), strict=False):
-        if not pa.types.is_integer(column.type):
-            raise InputError(f"{file.path}: {name} must be int32 or int64, got {column.type}")
         array = column if null is None or not column.null_count else _filled(file.path, name, column, null)
-        _refuse_null(file.path, name, array, start)
-        values = array.to_numpy(zero_copy_only=True)
-        if not _all_within(values, low, high):
+        _check_no_null(file.path, name, array, start)
+        least, most = pc.min_max(array).as_py().values()
+        if least is not None and not low <= least <= most <= high:
+            values = array.to_numpy(zero_copy_only=True)
             row = int(np.flatnonzero((values < low) | (values > high))[0])
-            most = f" and at most {high}" if values[row] > high and rule.endswith(f">= {low}") else ""
-            raise InputError(f"{file.path} row {start + row}: {name} must be {rule}{most}, got {values[row]}")
-        chunks.append(values.astype(np.int32, copy=False))
+            bound = f" and at most {high}" if values[row] > high and rule.endswith(f">= {low}") else ""
+            raise InputError(
+                f"{file.path} row {start + row}: {name} must be {rule}{bound}, got {values[row]}"
+            )
+        chunks.append(array.cast(pa.int32()).to_numpy(zero_copy_only=True))
     return chunks
-
-
-def _all_within(values: Integer[np.ndarray, " rows"], low: int, high: int) -> bool:
-    """Whether all numbers are in ``[low, high]``; read once where the least that is allowed is 0 or less."""
-    if values.size == 0:
-        return True
-    if low <= 0 <= high and values[0] >= 0:  # without its sign a negative number is a large one
-        unsigned = values.view(f"u{values.itemsize}").max()
-        if unsigned <= min(high, np.iinfo(f"i{values.itemsize}").max):
-            return True
-    return bool(values.min() >= low and values.max() <= high)
 
 
 def _filled(path: Path, name: str, column: pa.Array, null: int) -> pa.Array:
@@ -195,29 +228,27 @@ def _filled(path: Path, name: str, column: pa.Array, null: int) -> pa.Array:
         raise InputError(f"{path}: {name} must fit into 64 bits with a sign") from None
 
 
+def words_of(column: pa.Array) -> tuple[list[str], np.ndarray]:
+    """The words of a column of kinds, and the place among them of each row."""
+    array = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+    return array.dictionary.to_pylist(), array.indices.to_numpy(zero_copy_only=True)
+
+
 def kind_chunks(file: ColumnFile, codes_of: Mapping[str, int]) -> list[np.ndarray]:
     """The column ``kind`` as codes; zero-copy where the dictionary lists the names in the order of 0, 1."""
     chunks = []
     for start, column in zip(file.offsets, file.columns("kind"), strict=False):
-        plain = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
-        array = column.dictionary_encode() if plain else column
-        if not pa.types.is_dictionary(array.type) or array.type.value_type not in (
-            pa.string(),
-            pa.large_string(),
-        ):
-            raise InputError(f"{file.path}: kind must be dictionary<string>, got {array.type}")
-        _refuse_null(file.path, "kind", array, start)
-        words = array.dictionary.to_pylist()
-        codes = array.indices.to_numpy(zero_copy_only=True)
+        words, codes = words_of(column)
         table = np.array([codes_of.get(word, -1) for word in words], np.int8)
-        if (table < 0).any():
-            strange = np.flatnonzero(np.isin(codes, np.flatnonzero(table < 0)))
-            if strange.size:
-                row = int(strange[0])
-                raise InputError(
-                    f"{file.path} row {start + row}: kind must be one of {', '.join(codes_of)}, "
-                    f"got {words[codes[row]]!r}"
-                )
+        strange = (
+            np.flatnonzero(np.isin(codes, np.flatnonzero(table < 0))) if (table < 0).any() else table[:0]
+        )
+        if strange.size:
+            row = int(strange[0])
+            raise InputError(
+                f"{file.path} row {start + row}: kind must be one of {', '.join(codes_of)}, "
+                f"got {words[codes[row]]!r}"
+            )
         identity = (table == np.arange(table.size)).all() and codes.dtype in (np.int8, np.int32)
         chunks.append(codes if identity else table[codes])
     return chunks
@@ -225,15 +256,10 @@ def kind_chunks(file: ColumnFile, codes_of: Mapping[str, int]) -> list[np.ndarra
 
 def hidden_chunks(file: ColumnFile, name: str) -> list[np.ndarray]:
     """Where a column is null because a ciphertext stands for it."""
-    nulls = [
-        column.is_null().to_numpy(zero_copy_only=False) if column.null_count else np.zeros(len(column), bool)
-        for column in file.columns(name)
-    ]
-    if not file.has("ciphertext") or not any(null.any() for null in nulls):
-        return nulls if file.has("ciphertext") else [np.zeros(null.size, bool) for null in nulls]
+    nulls = [column.is_null().to_numpy(zero_copy_only=False) for column in file.columns(name)]
+    if not file.has("ciphertext"):
+        return [np.zeros(null.size, bool) for null in nulls]
     for start, null, column in zip(file.offsets, nulls, file.columns("ciphertext"), strict=False):
-        if column.type not in (pa.large_binary(), pa.binary()):
-            raise InputError(f"{file.path}: ciphertext must be large_binary, got {column.type}")
         bad = np.flatnonzero(null & column.is_null().to_numpy(zero_copy_only=False))
         if bad.size:
             row = start + int(bad[0])
@@ -253,7 +279,7 @@ def vector_chunks(
     for chunk, (start, whole) in enumerate(zip(file.offsets, file.columns(name), strict=False)):
         some = keep is not None and not keep[chunk].all()
         array = whole.filter(pa.array(keep[chunk])) if keep is not None and some else whole
-        _refuse_null(file.path, name, array, start)
+        _check_no_null(file.path, name, array, start)
         vectors = _vectors(file.path, name, array, width, start)
         tiny = _scanned(file.path, name, vectors, start)
         chunks.append(without_tiny(vectors) if tiny else vectors)
@@ -302,20 +328,20 @@ def _scanned(path: Path, name: str, values: np.ndarray, start: int) -> bool:
     )
 
 
-def finite_chunks(file: ColumnFile, name: str) -> list[np.ndarray]:
-    """A column of finite numbers as float64 chunks; none may be beyond ``victims.common.limits.LARGEST``."""
+def finite_chunks(file: ColumnFile, name: str, *, null: bool = False) -> list[np.ndarray]:
+    """A column of finite numbers as float64 chunks, NaN where null may stand; none is beyond ``LARGEST``."""
     chunks = []
-    for start, array in zip(file.offsets, file.columns(name), strict=False):
-        if not (pa.types.is_floating(array.type) or pa.types.is_integer(array.type)):
-            raise InputError(f"{file.path}: {name} must be float64, got {array.type}")
-        _refuse_null(file.path, name, array, start)
+    for start, column in zip(file.offsets, file.columns(name), strict=False):
+        array = pc.fill_null(column, 0) if null and column.null_count else column
+        _check_no_null(file.path, name, array, start)
         values = array.to_numpy(zero_copy_only=True).astype(np.float64, copy=False)
         _scanned(file.path, name, values[:, None], start)
-        chunks.append(values)
+        hidden = array is not column
+        chunks.append(np.where(column.is_null(), np.nan, values) if hidden else values)
     return chunks
 
 
-def _refuse_null(path: Path, name: str, array: pa.Array, start: int) -> None:
+def _check_no_null(path: Path, name: str, array: pa.Array, start: int) -> None:
     if array.null_count:
         row = int(np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))[0])
         raise InputError(f"{path} row {start + row}: {name} must not be null")

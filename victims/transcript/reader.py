@@ -36,7 +36,8 @@ from victims.transcript.messages import (
 )
 from victims.transcript.received import Deliveries
 from victims.transcript.recorded import Sealed, Transcript
-from victims.transcript.sort_keys import Column, equal_to_the_next, order_of, repeated
+from victims.transcript.schema import MESSAGES, MESSAGES_1, STATE, STATE_1
+from victims.transcript.sort_keys import Column, distinct, equal_to_the_next, order_of, repeated
 from victims.transcript.tables import (
     MessageTable,
     State,
@@ -47,6 +48,7 @@ from victims.transcript.tables import (
 )
 
 MANIFEST_BYTES = 64 << 20
+ONCE = "each round, sender, kind and index must occur once"
 WRONG_PATHS = ((Path.is_file, "a file"), (Path.is_dir, "a directory without it"))
 
 
@@ -54,13 +56,34 @@ def open_transcript(path: Path | str) -> Transcript:
     """Open and check a transcript directory."""
     path = Path(path)
     manifest = read_manifest(path)
-    state = open_columns(find_columns(path, "state"))
-    messages = open_columns(find_columns(path, "messages"))
-    deliveries = read_deliveries(path, manifest) if manifest.version > 1 else None
+    first = manifest.version == 1
+    state = open_columns(find_columns(path, "state"), STATE_1 if first else STATE)
+    messages = open_columns(find_columns(path, "messages"), MESSAGES_1 if first else MESSAGES)
+    if first:
+        return _of_version_1(path, manifest, state.known(), messages.known())
+    deliveries = read_deliveries(path, manifest)
     return replace(
         _read(path, manifest, state, messages, deliveries),
         implicit=_of_implicit(path, manifest, state, messages, deliveries),
     )
+
+
+def _of_version_1(path: Path, manifest: Manifest, state: ColumnFile, messages: ColumnFile) -> Transcript:
+    """Read what is version 2 with fewer columns; everybody takes part in every round, and sends once."""
+    for file in (state, messages):
+        written = np.concatenate([[], *(distinct(chunk.to_numpy()) for chunk in file.columns("round"))])
+        missing = np.setdiff1d(manifest.rounds, written)
+        if missing.size and (written.size or file is state):
+            raise InputError(
+                f"{file.path} must have rows for every round of the manifest, none for round {missing[0]}"
+            )
+    transcript = _read(path, manifest, state, messages, None)
+    if transcript.repeated_for_receivers:
+        rows = transcript.messages
+        raise _repetition(messages.path, (rows.round, rows.sender, rows.kind, rows.index), ONCE)
+    for sums in (transcript.sums, transcript.item_server):
+        _check_once(messages.path, sums.round, sums.kind % 2, sums.index)
+    return transcript
 
 
 def _of_implicit(
@@ -82,11 +105,9 @@ def _read(
     table = read_messages(file, manifest)
     known = _known_to_somebody(state)
     _refuse_absurd_sizes(path, manifest, known, table.uploads)
-    several = check_rows(
-        file.path, known, table.uploads, manifest, table.receiver if manifest.version > 1 else None
-    )
+    several = check_rows(file.path, known, table.uploads, manifest, table.receiver)
     for rows in (table.sums, table.item_server):
-        check_sums(file.path, rows, known, by_receiver=manifest.version > 1)
+        check_sums(file.path, rows, known)
     _refuse_lost(file.path, table, deliveries)
     return Transcript(
         path,
@@ -198,13 +219,12 @@ class Indices(NamedTuple):
 
 
 def check_rows(
-    path: Path,
-    known: Mapping[int, Indices],
-    messages: Messages,
-    manifest: Manifest,
-    receiver: Column | None = None,
+    path: Path, known: Mapping[int, Indices], messages: Messages, manifest: Manifest, receiver: Column
 ) -> bool:
-    """State for every index used; no (round, sender, kind, index) twice, nor a sequence number."""
+    """State for every index used; for a receiver no (round, sender, kind, index) twice, nor a sequence.
+
+    Tells whether several receivers got some of them.
+    """
     if messages.reference is None and not _all_known(known, manifest):
         for start, *block in blocks_of(messages, (messages.round, messages.kind, messages.index)):
             _check_state(path, known, start, *block)
@@ -212,19 +232,16 @@ def check_rows(
     sequence = messages.sequence
     client = ((min(manifest.rounds), max(manifest.rounds)), (0, manifest.n_users - 1))
     if sequence is not None and repeat_in_runs(messages, runs, [sequence], [*client, None]):
-        rule = "sequence must occur once among the rows of a round and sender"
-        ordered = [messages.round, messages.sender, sequence, *(() if receiver is None else (receiver,))]
-        if receiver is None or repeated(ordered):
+        ordered = [messages.round, messages.sender, sequence, receiver]
+        if repeated(ordered):
+            rule = "sequence must occur once among the rows of a round and sender"
             raise _repetition(path, ordered, rule)
     largest = max(manifest.n_items, manifest.n_attributes) - 1
     if not repeat_in_runs(messages, runs, [messages.kind, messages.index], [*client, None, (0, largest)]):
         return False
-    rule = "each round, sender, kind and index must occur once"
-    columns = (messages.round, messages.sender, messages.kind, messages.index)
-    if receiver is None:
-        raise _repetition(path, columns, rule)
-    if repeated([*columns, receiver]):
-        raise _repetition(path, [*columns, receiver], f"{rule} for a receiver")
+    columns = (messages.round, messages.sender, messages.kind, messages.index, receiver)
+    if repeated(columns):
+        raise _repetition(path, columns, f"for a receiver, {ONCE}")
     return True
 
 
@@ -285,18 +302,22 @@ def _missing(ids: np.ndarray, index: np.ndarray) -> Int[np.ndarray, " missing"]:
     return np.flatnonzero(lookup(ids, index) < 0)
 
 
-def check_sums(path: Path, sums: Sent, known: Mapping[int, Indices], *, by_receiver: bool = False) -> None:
-    """State for every sum; no (round, kind, index) twice."""
+def check_sums(path: Path, sums: Sent, known: Mapping[int, Indices]) -> None:
+    """State for every sum; no (round, kind, index) twice for a receiver."""
     for round_, here in by_round(sums.round):
         if _without_state(known[round_], sums.kind[here], sums.index[here]).size:
             raise InputError(
                 f"{path}: a sum of round {round_} has no state; state.arrow must hold every index"
             )
-    columns = [[sums.round], [sums.kind % 2], [sums.index], *([[sums.receiver]] if by_receiver else [])]
+    _check_once(path, sums.round, sums.kind % 2, sums.index, sums.receiver)
+
+
+def _check_once(path: Path, round_: np.ndarray, *others: np.ndarray) -> None:
+    columns = [[column] for column in (round_, *others)]
     order = order_of(columns)
     again = np.flatnonzero(equal_to_the_next(columns, order))
     if again.size:
-        raise InputError(f"{path}: round {sums.round[order[again[0]]]} must hold each sum once")
+        raise InputError(f"{path}: round {round_[order[again[0]]]} must hold each sum once")
 
 
 def _repetition(path: Path, columns: Sequence[Column], rule: str) -> InputError:

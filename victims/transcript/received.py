@@ -216,15 +216,11 @@ def overlapping(
     last: Int[np.ndarray, " edges"],
 ) -> tuple[int, int] | None:
     """Find two edges of the same parties that share a round."""
-    order = _order(sender, receiver, first)
+    order = np.lexsort([first, sender, receiver])
     here, then = order[:-1], order[1:]
     shared = (receiver[then] == receiver[here]) & (sender[then] == sender[here]) & (first[then] <= last[here])
     at = np.flatnonzero(shared)
     return (int(here[at[0]]), int(then[at[0]])) if at.size else None
-
-
-def _order(sender: np.ndarray, receiver: np.ndarray, first: np.ndarray) -> np.ndarray:
-    return np.lexsort([first, sender, receiver])
 
 
 def received_by(told: Mapping[str, Told], parties: Sequence[int]) -> dict[str, Told]:

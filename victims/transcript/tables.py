@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from jaxtyping import Float
 
 from victims.common.errors import InputError
@@ -21,18 +20,19 @@ from victims.transcript.columns import (
     kind_chunks,
     open_columns,
     vector_chunks,
+    words_of,
 )
 from victims.transcript.kinds import ATTRIBUTE, INT32_MAX, ITEM, KINDS, OPAQUE, codes
 from victims.transcript.manifest import Manifest
 from victims.transcript.messages import UNTOLD, Broadcast, Messages, Sent, lookup
-from victims.transcript.received import Deliveries, Told, _order, overlapping
+from victims.transcript.received import Deliveries, Told, overlapping
+from victims.transcript.schema import DELIVERIES
 from victims.transcript.sort_keys import Column, distinct, equal_to_the_next, order_of
 
 
-def party_chunks(
-    file: ColumnFile, name: str, manifest: Manifest, *, null: bool = False, also: str = ""
-) -> list[np.ndarray]:
-    """Check a column of clients of the manifest, or its other parties."""
+def party_chunks(file: ColumnFile, name: str, manifest: Manifest, also: str = "") -> list[np.ndarray]:
+    """Check a column of clients of the manifest, or its other parties; ``UNTOLD`` where null may stand."""
+    null = file.schema.field(name).nullable
     rule = f"a client below n_users = {manifest.n_users}"
     rule += f", a party of the manifest, or {also}" if also else " or a party of the manifest"
     parties = np.unique([-1, *manifest.parties.values(), *([UNTOLD] if null else [])])
@@ -49,11 +49,10 @@ def party_chunks(
     return chunks
 
 
-def check_rounds(path: Path, rounds: Column, declared: Sequence[int], version: int) -> None:
-    """Refuse rows of other rounds than those of the manifest, and in version 1 a round without rows."""
+def check_rounds(path: Path, rounds: Column, declared: Sequence[int]) -> None:
+    """Check that rows are of rounds of the manifest."""
     start = 0
     ascending = np.array(sorted(declared))
-    seen: set[int] = set()
     for chunk in rounds:
         found = distinct(chunk)
         strange = found[lookup(ascending, found) < 0]
@@ -62,13 +61,7 @@ def check_rounds(path: Path, rounds: Column, declared: Sequence[int], version: i
             raise InputError(
                 f"{path} row {start + row}: round must be one of the manifest's rounds, got {strange[0]}"
             )
-        seen.update(found.tolist())
         start += chunk.size
-    missing = sorted(set(declared) - seen)
-    if missing and version == 1:  # later, nobody may take part in a round
-        raise InputError(
-            f"{path} must have rows for every round of the manifest, none for round {missing[0]}"
-        )
 
 
 def check_index_ranges(path: Path, kinds: Column, index: Column, manifest: Manifest) -> None:
@@ -101,7 +94,7 @@ def read_state(whole: ColumnFile, manifest: Manifest) -> State:
     """Read and check what was broadcast in each round."""
     file, other = without_other_kinds(whole, manifest)
     rounds = integer_chunks(file, "round", 0, INT32_MAX, ">= 0")
-    check_rounds(file.path, rounds, manifest.rounds, manifest.version)
+    check_rounds(file.path, rounds, manifest.rounds)
     of_factors = {name: code for name, code in codes(manifest.kinds).items() if code <= ATTRIBUTE}
     kinds = kind_chunks(file, of_factors)
     index = integer_chunks(file, "index", 0, INT32_MAX, ">= 0")
@@ -120,7 +113,7 @@ def read_state(whole: ColumnFile, manifest: Manifest) -> State:
     else:
         factors = _factors(file, "factor", manifest.factors)
     noise = _noise_scale(file, manifest.factors) if file.has("noise_scale") else None
-    bias = _bias(file) if manifest.version > 1 and file.has("bias") else None
+    bias = _bias(file) if file.has("bias") else None
 
     def of(here: slice) -> Broadcast:
         return Broadcast(
@@ -174,9 +167,9 @@ def _factors(file: ColumnFile, name: str, width: int) -> Float[np.ndarray, "rows
 
 def _holders(file: ColumnFile, manifest: Manifest) -> list[np.ndarray]:
     """Who knows each row."""
-    if manifest.version == 1 or not file.has("holder"):
+    if not file.has("holder"):
         return [np.full(batch.num_rows, UNTOLD, np.int32) for batch in file.batches]
-    return party_chunks(file, "holder", manifest, null=True, also="null (everybody)")
+    return party_chunks(file, "holder", manifest, "null (everybody)")
 
 
 def without_other_kinds(file: ColumnFile, manifest: Manifest) -> tuple[ColumnFile, dict[str, int]]:
@@ -191,23 +184,15 @@ def without_other_kinds(file: ColumnFile, manifest: Manifest) -> tuple[ColumnFil
 def split_by_kind(file: ColumnFile, other: list[str], *, kept: bool) -> tuple[ColumnFile, dict[str, int]]:
     """Rows of some kinds, or all others."""
     count = dict.fromkeys(other, 0)
-    batches = []
-    for batch, kind in zip(file.batches, file.columns("kind"), strict=True):
-        plain = pa.types.is_string(kind.type) or pa.types.is_large_string(kind.type)
-        words = kind.dictionary_encode() if plain else kind
-        if not pa.types.is_dictionary(words.type):
-            return file, {}  # refused where it is read
-        names = words.dictionary.to_pylist()
-        strange = np.array([name in count for name in names] + [False])  # the last one for null
-        at = words.indices.to_numpy(zero_copy_only=False)
-        if words.null_count:
-            at = pc.fill_null(words.indices.cast(pa.int64()), len(names)).to_numpy()
-        for place, n_rows in enumerate(np.bincount(at, minlength=len(names))[: len(names)].tolist()):
-            if strange[place]:
-                count[names[place]] += n_rows
-        mask = strange[at] == kept
-        batches.append(batch if mask.all() else batch.filter(pa.array(mask)))
-    return ColumnFile(file.path, tuple(batches), file.metadata), count
+    masks = []
+    for kind in file.columns("kind"):
+        words, at = words_of(kind)
+        among = np.array([word in count for word in words], bool)
+        for word, n_rows in zip(words, np.bincount(at, minlength=len(words)).tolist(), strict=True):
+            if word in count:
+                count[word] += n_rows
+        masks.append(among[at] == kept)
+    return file.only(masks), count
 
 
 def _bias(file: ColumnFile) -> Float[np.ndarray, " rows"]:
@@ -223,30 +208,28 @@ def _noise_scale(file: ColumnFile, width: int) -> Float[np.ndarray, "rows factor
     return noise
 
 
-STEM = "deliveries"
-
-
 def read_deliveries(directory: Path, manifest: Manifest) -> Deliveries | None:
     """Read and check the graph of a recording."""
-    files = [directory / f"{STEM}{suffix}" for suffix in (".arrow", ".parquet")]
+    files = [directory / f"deliveries{suffix}" for suffix in (".arrow", ".parquet")]
     path = next((file for file in files if file.is_file()), None)
     if path is None:
         return None
-    file = open_columns(path)
-    columns = {name: _joined(party_chunks(file, name, manifest)) for name in ("sender", "receiver")}
-    columns["weight"] = np.concatenate([np.zeros(0), *finite_chunks(file, "weight")])
-    for name in ("first_round", "last_round"):
-        columns[name] = _joined(integer_chunks(file, name, 0, INT32_MAX, ">= 0"))
-    bad = np.flatnonzero(columns["last_round"] < columns["first_round"])
+    file = open_columns(path, DELIVERIES)
+    sender, receiver = (_joined(party_chunks(file, name, manifest)) for name in ("sender", "receiver"))
+    weight = np.concatenate([np.zeros(0), *finite_chunks(file, "weight")])
+    first, last = (
+        _joined(integer_chunks(file, name, 0, INT32_MAX, ">= 0")) for name in ("first_round", "last_round")
+    )
+    bad = np.flatnonzero(last < first)
     if bad.size:
         raise InputError(f"{path} row {bad[0]}: last_round must be >= first_round")
-    order = _order(*(columns[name] for name in ("sender", "receiver", "first_round")))
-    pair = overlapping(*(columns[name] for name in ("sender", "receiver", "first_round", "last_round")))
+    pair = overlapping(sender, receiver, first, last)
     if pair is not None:
         raise InputError(
             f"{path} row {pair[1]}: sender and receiver must have one edge in a round, they have two"
         )
-    return Deliveries(*(column[order] for column in columns.values()))
+    order = np.lexsort([first, sender, receiver])
+    return Deliveries(*(column[order] for column in (sender, receiver, weight, first, last)))
 
 
 def read_told(file: ColumnFile, manifest: Manifest) -> dict[str, Told]:
@@ -256,35 +239,17 @@ def read_told(file: ColumnFile, manifest: Manifest) -> dict[str, Told]:
     return {name: told for name in names if (told := _of_kind(file, manifest, name)).index.size}
 
 
-def _of_kind(file: ColumnFile, manifest: Manifest, name: str) -> Told:
-    masks = [pc.fill_null(pc.equal(kind.cast(pa.string()), name), False) for kind in file.columns("kind")]
-    batches = tuple(batch.filter(mask) for batch, mask in zip(file.batches, masks, strict=True))
-    some = ColumnFile(file.path, tuple(batch for batch in batches if batch.num_rows), file.metadata)
-    nothing = np.zeros(0, np.int32)
-    if not some.batches:
-        return Told(nothing, nothing, nothing, nothing, np.zeros(0))
-    parties = [
-        np.concatenate(party_chunks(some, side, manifest, null=True)) for side in ("sender", "receiver")
-    ]
-    index = np.concatenate(integer_chunks(some, "index", 0, INT32_MAX, ">= 0"))
-    rounds = np.concatenate(integer_chunks(some, "round", 0, INT32_MAX, ">= 0"))
-    order = np.lexsort([index, *parties, rounds])
-    return Told(rounds[order], parties[0][order], parties[1][order], index[order], _values(some)[order])
-
-
-def _values(file: ColumnFile) -> np.ndarray:
-    """One number a row; NaN where there is none."""
-    if not file.has("value") or not all(pa.types.is_floating(c.type) for c in file.columns("value")):
-        return np.full(sum(batch.num_rows for batch in file.batches), np.nan)
-    filled = []
-    for batch in file.batches:
-        column = batch.column("value")
-        filled.append(batch.set_column(batch.schema.names.index("value"), "value", pc.fill_null(column, 0.0)))
-    numbers = np.concatenate(finite_chunks(ColumnFile(file.path, tuple(filled), file.metadata), "value"))
-    null = np.concatenate(
-        [column.is_null().to_numpy(zero_copy_only=False) for column in file.columns("value")]
+def _of_kind(whole: ColumnFile, manifest: Manifest, name: str) -> Told:
+    file, _ = split_by_kind(whole, [name], kept=True)
+    sender, receiver = (_joined(party_chunks(file, side, manifest)) for side in ("sender", "receiver"))
+    index, rounds = (
+        _joined(integer_chunks(file, column, 0, INT32_MAX, ">= 0")) for column in ("index", "round")
     )
-    return np.where(null, np.nan, numbers)
+    value = np.full(index.size, np.nan)  # one number a row; rows of other widths have vectors
+    if file.has("value") and all(pa.types.is_floating(column.type) for column in file.columns("value")):
+        value = np.concatenate(finite_chunks(file, "value", null=True))
+    order = np.lexsort([index, sender, receiver, rounds])
+    return Told(*(column[order] for column in (rounds, sender, receiver, index, value)))
 
 
 class MessageTable(NamedTuple):
@@ -306,13 +271,10 @@ def read_messages(whole: ColumnFile, manifest: Manifest) -> MessageTable:
     rounds = integer_chunks(whole, "round", 0, INT32_MAX, ">= 0")
     if sum(chunk.size for chunk in rounds) == 0:
         raise InputError(f"{whole.path} must hold at least one row")
-    check_rounds(whole.path, rounds, manifest.rounds, manifest.version)
+    check_rounds(whole.path, rounds, manifest.rounds)
     file, other = without_other_kinds(whole, manifest)
     rounds = rounds if file is whole else integer_chunks(file, "round", 0, INT32_MAX, ">= 0")
-    sender, receiver = (
-        tuple(party_chunks(file, name, manifest, null=manifest.version > 1))
-        for name in ("sender", "receiver")
-    )
+    sender, receiver = (tuple(party_chunks(file, name, manifest)) for name in ("sender", "receiver"))
     kinds = kind_chunks(file, codes(manifest.kinds))
     index = integer_chunks(file, "index", 0, INT32_MAX, ">= 0")
     check_index_ranges(file.path, kinds, index, manifest)
@@ -326,8 +288,8 @@ def read_messages(whole: ColumnFile, manifest: Manifest) -> MessageTable:
         tuple(index),
         None if encrypted else tuple(vector_chunks(file, "gradient", manifest.factors)),
         _optional(file, "exponent", -INT32_MAX) if encrypted else None,
-        _optional(file, "sequence", 0) if manifest.version > 1 else None,
-        _references(file, manifest, uploaded) if manifest.version > 1 else None,
+        _optional(file, "sequence", 0),
+        _references(file, manifest, uploaded),
     )
     ciphertexts = tuple(file.columns("ciphertext")) if encrypted else ()
     told = read_told(whole, manifest) if other else {}

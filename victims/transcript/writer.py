@@ -28,6 +28,7 @@ from victims.transcript.given_columns import (
 from victims.transcript.kinds import ATTRIBUTE, INT32_MAX, ITEM, KINDS, OF_IMPLICIT, RECORDED
 from victims.transcript.manifest import Manifest, file_of
 from victims.transcript.messages import UNTOLD
+from victims.transcript.schema import KIND, TABLES, VECTOR
 
 ROWS, BYTES = 1 << 16, 32 << 20  # of a batch: few calls, yet little memory
 SERVER = -1
@@ -40,8 +41,9 @@ class Table:
     the dictionary of all kinds that occur.
     """
 
-    def __init__(self, path: Path, mode: int = PUBLIC) -> None:
+    def __init__(self, path: Path, columns: pa.Schema, mode: int = PUBLIC) -> None:
         self.path = path
+        self._columns = columns
         self.n_rows = 0
         self.schema: pa.Schema | None = None
         self._mode = mode
@@ -125,7 +127,7 @@ class Table:
     def _flush(self) -> None:
         if self._filled:
             waiting = {name: buffer[: self._filled] for name, buffer in self._buffers.items()}
-            self.write(batch_of(self._filled, waiting, self._kinds))
+            self.write(batch_of(self._columns, self._filled, waiting, self._kinds))
             self._filled = 0
 
     def _open(self, schema: pa.Schema) -> None:
@@ -172,28 +174,31 @@ def _is_wide(field: pa.Field) -> bool:
 
 
 def batch_of(
-    size: int, columns: Mapping[str, np.ndarray | pa.Array | int | None], kinds: Sequence[str]
+    schema: pa.Schema,
+    size: int,
+    columns: Mapping[str, np.ndarray | pa.Array | int | None],
+    kinds: Sequence[str],
 ) -> pa.RecordBatch:
-    """Rows of the format, of arrays, or of what all rows share; kinds are places in a list, None is null."""
+    """Rows of a table, of arrays, or of what all rows share; kinds are places in a list, None is null."""
     return pa.RecordBatch.from_pydict(
-        {name: _column(name, size, column, kinds) for name, column in columns.items()}
+        {name: _column(schema.field(name), size, column, kinds) for name, column in columns.items()}
     )
 
 
 def _column(
-    name: str, size: int, given: np.ndarray | pa.Array | int | None, kinds: Sequence[str]
+    field: pa.Field, size: int, given: np.ndarray | pa.Array | int | None, kinds: Sequence[str]
 ) -> pa.Array:
     if isinstance(given, pa.Array):
         return given
     if given is None:
-        return pa.nulls(size, pa.int32())
+        return pa.nulls(size, field.type)
     values = given if isinstance(given, np.ndarray) else np.full(size, given, np.int32)
-    if name == "kind":
+    if field.type == KIND:
         return kind_array(values, kinds)
-    if values.ndim == 2:
+    if field.type == VECTOR:
         return vector_array(values)
-    hidden = values == UNTOLD if values.dtype == np.int32 else np.False_
-    return pa.array(values, mask=hidden if hidden.any() else None)
+    hidden = field.nullable and values.dtype == np.int32 and (values == UNTOLD)
+    return pa.array(values, mask=hidden if np.any(hidden) else None)
 
 
 class TranscriptWriter:
@@ -258,7 +263,7 @@ class TranscriptWriter:
         """The file of a name; that of the truth is private."""
         if name not in self._tables:
             mode = PRIVATE if name == "truth" else PUBLIC
-            self._tables[name] = Table(self.folder / f"{name}.arrow", mode)
+            self._tables[name] = Table(self.folder / f"{name}.arrow", TABLES[name], mode)
         return self._tables[name]
 
     @contextmanager
@@ -509,7 +514,7 @@ class TranscriptWriter:
     ) -> None:
         if size and name in self._rounds:
             self._rounds[name].add(round_)
-        self.table(name).write(batch_of(size, columns, kinds or self._names))
+        self.table(name).write(batch_of(TABLES[name], size, columns, kinds or self._names))
 
 
 def _remove_empty(folders: list[Path]) -> None:

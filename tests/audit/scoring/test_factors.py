@@ -36,6 +36,7 @@ from victims.protocols.fedmvmf import FedMVMF
 from victims.recording import record
 from victims.transcript.beside import factors_path, truth_path, write_columns
 from victims.transcript.reader import open_transcript
+from victims.transcript.schema import FACTORS
 from victims.transcript.writer import Table
 
 
@@ -234,7 +235,7 @@ def test_factors_of_other_software_are_read(tmp_path):
 def test_damaged_files_of_factors_are_named(tmp_path, columns, complaint):
     good = {"user": np.array([0, 1], np.int32), "round": 0, "factor": np.ones((2, 2))}
     path = tmp_path / "t.factors.arrow"
-    spool = Table(path)
+    spool = Table(path, FACTORS)
     spool.add(2, good | columns)
     spool.close()
     with pytest.raises(InputError, match=complaint):

@@ -22,6 +22,7 @@ from victims.transcript.beside import truth_path, write_truth
 from victims.transcript.columns import open_columns
 from victims.transcript.manifest import Manifest
 from victims.transcript.reader import open_transcript
+from victims.transcript.schema import STATE
 from victims.transcript.writer import TranscriptWriter
 
 
@@ -220,11 +221,11 @@ class TestBroken:
     def test_what_grows_when_decoded_is_bounded(self, tmp_path, form, monkeypatch):
         zeros = write_table(tmp_path / "zeros", table(round=[0] * 200_000), form)
         assert zeros.stat().st_size < 100_000
-        open_columns(zeros)
+        open_columns(zeros, STATE)
         monkeypatch.setattr("victims.transcript.columns.DECODED_BYTES", 300_000)
         monkeypatch.setattr("victims.transcript.columns.memory_limit", lambda _: contextlib.nullcontext())
         with pytest.raises(InputError, match="must decode to at most 300,000 bytes"):
-            open_columns(zeros)
+            open_columns(zeros, STATE)
 
     @pytest.mark.parametrize("name", ["state.arrow", "messages.arrow"])
     def test_every_truncation_ends_in_an_error(self, tmp_path, name):
