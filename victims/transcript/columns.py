@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from jaxtyping import Integer
 
 from victims.common.errors import InputError
 from victims.common.limits import LARGEST, scanned, without_tiny
@@ -209,16 +210,26 @@ def integer_chunks(
     for start, column in zip(file.offsets, file.columns(name), strict=False):
         array = column if null is None or not column.null_count else _filled(file.path, name, column, null)
         _check_no_null(file.path, name, array, start)
-        least, most = pc.min_max(array).as_py().values()
-        if least is not None and not low <= least <= most <= high:
-            values = array.to_numpy(zero_copy_only=True)
+        values = array.to_numpy(zero_copy_only=True)
+        if not _all_within(values, low, high):
             row = int(np.flatnonzero((values < low) | (values > high))[0])
             bound = f" and at most {high}" if values[row] > high and rule.endswith(f">= {low}") else ""
             raise InputError(
                 f"{file.path} row {start + row}: {name} must be {rule}{bound}, got {values[row]}"
             )
-        chunks.append(array.cast(pa.int32()).to_numpy(zero_copy_only=True))
+        chunks.append(values.astype(np.int32, copy=False))
     return chunks
+
+
+def _all_within(values: Integer[np.ndarray, " rows"], low: int, high: int) -> bool:
+    """Whether all numbers are in ``[low, high]``; one pass where 0 may be: faster than ``pc.min_max``."""
+    if values.size == 0:
+        return True
+    if low <= 0 <= high and values[0] >= 0:  # without its sign a negative number is a large one
+        unsigned = values.view(f"u{values.itemsize}").max()
+        if unsigned <= min(high, np.iinfo(f"i{values.itemsize}").max):
+            return True
+    return bool(values.min() >= low and values.max() <= high)
 
 
 def _filled(path: Path, name: str, column: pa.Array, null: int) -> pa.Array:

@@ -37,7 +37,7 @@ from victims.transcript.messages import (
 from victims.transcript.received import Deliveries
 from victims.transcript.recorded import Sealed, Transcript
 from victims.transcript.schema import MESSAGES, MESSAGES_1, STATE, STATE_1
-from victims.transcript.sort_keys import Column, distinct, equal_to_the_next, order_of, repeated
+from victims.transcript.sort_keys import Column, equal_to_the_next, order_of, repeated
 from victims.transcript.tables import (
     MessageTable,
     State,
@@ -69,14 +69,7 @@ def open_transcript(path: Path | str) -> Transcript:
 
 
 def _of_version_1(path: Path, manifest: Manifest, state: ColumnFile, messages: ColumnFile) -> Transcript:
-    """Read what is version 2 with fewer columns; everybody takes part in every round, and sends once."""
-    for file in (state, messages):
-        written = np.concatenate([[], *(distinct(chunk.to_numpy()) for chunk in file.columns("round"))])
-        missing = np.setdiff1d(manifest.rounds, written)
-        if missing.size and (written.size or file is state):
-            raise InputError(
-                f"{file.path} must have rows for every round of the manifest, none for round {missing[0]}"
-            )
+    """Read what is version 2 with fewer columns, where no row is sent to a second receiver."""
     transcript = _read(path, manifest, state, messages, None)
     if transcript.repeated_for_receivers:
         rows = transcript.messages

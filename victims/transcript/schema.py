@@ -25,7 +25,9 @@ _ENDS = {"sender": WHOLE, "receiver": WHOLE}
 _STATE = {"factor": VECTOR, "ciphertext": SEALED, "noise_scale": VECTOR}
 _SENT = {"gradient": VECTOR, "ciphertext": SEALED, "exponent": WHOLE}
 
-STATE_1, MESSAGES_1 = _table(_ROW, _STATE), _table(_ROW | _ENDS, _SENT)
+EVERY_ROUND = {b"rows": b"in every round"}  # of version 1; later, nobody may take part in a round
+STATE_1 = _table(_ROW, _STATE).with_metadata(EVERY_ROUND)
+MESSAGES_1 = _table(_ROW | _ENDS, _SENT).with_metadata(EVERY_ROUND)
 STATE = _table(_ROW, _STATE | {"bias": NUMBER, "holder": WHOLE})
 MESSAGES = _table(_ROW, _ENDS | _SENT | {"value": ANY, "sequence": WHOLE, "reference": VECTOR})
 DELIVERIES = _table(_ENDS | {"weight": NUMBER, "first_round": WHOLE, "last_round": WHOLE})

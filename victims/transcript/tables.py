@@ -26,7 +26,7 @@ from victims.transcript.kinds import ATTRIBUTE, INT32_MAX, ITEM, KINDS, OPAQUE, 
 from victims.transcript.manifest import Manifest
 from victims.transcript.messages import UNTOLD, Broadcast, Messages, Sent, lookup
 from victims.transcript.received import Deliveries, Told, overlapping
-from victims.transcript.schema import DELIVERIES
+from victims.transcript.schema import DELIVERIES, EVERY_ROUND
 from victims.transcript.sort_keys import Column, distinct, equal_to_the_next, order_of
 
 
@@ -49,19 +49,26 @@ def party_chunks(file: ColumnFile, name: str, manifest: Manifest, also: str = ""
     return chunks
 
 
-def check_rounds(path: Path, rounds: Column, declared: Sequence[int]) -> None:
-    """Check that rows are of rounds of the manifest."""
+def check_rounds(file: ColumnFile, rounds: Column, declared: Sequence[int]) -> None:
+    """Check that rows are of rounds of the manifest, and where the table wants it that none is missing."""
     start = 0
     ascending = np.array(sorted(declared))
+    seen: set[int] = set()
     for chunk in rounds:
         found = distinct(chunk)
         strange = found[lookup(ascending, found) < 0]
         if strange.size:
             row = int(np.flatnonzero(chunk == strange[0])[0])
             raise InputError(
-                f"{path} row {start + row}: round must be one of the manifest's rounds, got {strange[0]}"
+                f"{file.path} row {start + row}: round must be one of the manifest's rounds, got {strange[0]}"
             )
+        seen.update(found.tolist())
         start += chunk.size
+    missing = sorted(set(declared) - seen)
+    if missing and file.schema.metadata == EVERY_ROUND:
+        raise InputError(
+            f"{file.path} must have rows for every round of the manifest, none for round {missing[0]}"
+        )
 
 
 def check_index_ranges(path: Path, kinds: Column, index: Column, manifest: Manifest) -> None:
@@ -94,7 +101,7 @@ def read_state(whole: ColumnFile, manifest: Manifest) -> State:
     """Read and check what was broadcast in each round."""
     file, other = without_other_kinds(whole, manifest)
     rounds = integer_chunks(file, "round", 0, INT32_MAX, ">= 0")
-    check_rounds(file.path, rounds, manifest.rounds)
+    check_rounds(file, rounds, manifest.rounds)
     of_factors = {name: code for name, code in codes(manifest.kinds).items() if code <= ATTRIBUTE}
     kinds = kind_chunks(file, of_factors)
     index = integer_chunks(file, "index", 0, INT32_MAX, ">= 0")
@@ -271,7 +278,7 @@ def read_messages(whole: ColumnFile, manifest: Manifest) -> MessageTable:
     rounds = integer_chunks(whole, "round", 0, INT32_MAX, ">= 0")
     if sum(chunk.size for chunk in rounds) == 0:
         raise InputError(f"{whole.path} must hold at least one row")
-    check_rounds(whole.path, rounds, manifest.rounds)
+    check_rounds(whole, rounds, manifest.rounds)
     file, other = without_other_kinds(whole, manifest)
     rounds = rounds if file is whole else integer_chunks(file, "round", 0, INT32_MAX, ">= 0")
     sender, receiver = (tuple(party_chunks(file, name, manifest)) for name in ("sender", "receiver"))
