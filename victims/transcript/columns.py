@@ -7,7 +7,7 @@ Uncompressed Arrow files are memory-mapped, and their columns are never copied.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -95,10 +95,10 @@ class ColumnFile:
                     _check_no_null(self.path, name, array, start)
         return found
 
-    def known(self) -> ColumnFile:
-        """Without the columns that the schema does not name."""
+    def without(self, columns: Collection[str]) -> ColumnFile:
+        """Leave some columns out."""
         names = self.batches[0].schema.names if self.batches else []
-        keep = [place for place, name in enumerate(names) if name in self.schema.names]
+        keep = [place for place, name in enumerate(names) if name not in columns]
         return replace(self, batches=tuple(batch.select(keep) for batch in self.batches))
 
     def only(self, masks: Iterable[np.ndarray]) -> ColumnFile:

@@ -36,7 +36,7 @@ from victims.transcript.messages import (
 )
 from victims.transcript.received import Deliveries
 from victims.transcript.recorded import Sealed, Transcript
-from victims.transcript.schema import MESSAGES, MESSAGES_1, STATE, STATE_1
+from victims.transcript.schema import ADDED, MESSAGES, MESSAGES_1, STATE, STATE_1, VERSION_1
 from victims.transcript.sort_keys import Column, equal_to_the_next, order_of, repeated
 from victims.transcript.tables import (
     MessageTable,
@@ -60,7 +60,7 @@ def open_transcript(path: Path | str) -> Transcript:
     state = open_columns(find_columns(path, "state"), STATE_1 if first else STATE)
     messages = open_columns(find_columns(path, "messages"), MESSAGES_1 if first else MESSAGES)
     if first:
-        return _of_version_1(path, manifest, state.known(), messages.known())
+        return _of_version_1(path, manifest, state.without(ADDED), messages.without(ADDED))
     deliveries = read_deliveries(path, manifest)
     return replace(
         _read(path, manifest, state, messages, deliveries),
@@ -98,7 +98,7 @@ def _read(
     table = read_messages(file, manifest)
     known = _known_to_somebody(state)
     _refuse_absurd_sizes(path, manifest, known, table.uploads)
-    several = check_rows(file.path, known, table.uploads, manifest, table.receiver)
+    several = check_rows(file, known, table.uploads, manifest, table.receiver)
     for rows in (table.sums, table.item_server):
         check_sums(file.path, rows, known)
     _refuse_lost(file.path, table, deliveries)
@@ -212,7 +212,7 @@ class Indices(NamedTuple):
 
 
 def check_rows(
-    path: Path, known: Mapping[int, Indices], messages: Messages, manifest: Manifest, receiver: Column
+    file: ColumnFile, known: Mapping[int, Indices], messages: Messages, manifest: Manifest, receiver: Column
 ) -> bool:
     """State for every index used; for a receiver no (round, sender, kind, index) twice, nor a sequence.
 
@@ -220,7 +220,7 @@ def check_rows(
     """
     if messages.reference is None and not _all_known(known, manifest):
         for start, *block in blocks_of(messages, (messages.round, messages.kind, messages.index)):
-            _check_state(path, known, start, *block)
+            _check_state(file.path, known, start, *block)
     runs = None if scattered(messages) else runs_of(messages)
     sequence = messages.sequence
     client = ((min(manifest.rounds), max(manifest.rounds)), (0, manifest.n_users - 1))
@@ -228,13 +228,15 @@ def check_rows(
         ordered = [messages.round, messages.sender, sequence, receiver]
         if repeated(ordered):
             rule = "sequence must occur once among the rows of a round and sender"
-            raise _repetition(path, ordered, rule)
+            raise _repetition(file.path, ordered, rule)
     largest = max(manifest.n_items, manifest.n_attributes) - 1
     if not repeat_in_runs(messages, runs, [messages.kind, messages.index], [*client, None, (0, largest)]):
         return False
     columns = (messages.round, messages.sender, messages.kind, messages.index, receiver)
     if repeated(columns):
-        raise _repetition(path, columns, f"for a receiver, {ONCE}")
+        raise _repetition(
+            file.path, columns, ONCE if file.schema.metadata == VERSION_1 else f"{ONCE} for a receiver"
+        )
     return True
 
 

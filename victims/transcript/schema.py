@@ -25,9 +25,9 @@ _ENDS = {"sender": WHOLE, "receiver": WHOLE}
 _STATE = {"factor": VECTOR, "ciphertext": SEALED, "noise_scale": VECTOR}
 _SENT = {"gradient": VECTOR, "ciphertext": SEALED, "exponent": WHOLE}
 
-EVERY_ROUND = {b"rows": b"in every round"}  # of version 1; later, nobody may take part in a round
-STATE_1 = _table(_ROW, _STATE).with_metadata(EVERY_ROUND)
-MESSAGES_1 = _table(_ROW | _ENDS, _SENT).with_metadata(EVERY_ROUND)
+VERSION_1 = {b"version": b"1"}  # rows in every round; later, nobody may take part in one
+STATE_1 = _table(_ROW, _STATE).with_metadata(VERSION_1)
+MESSAGES_1 = _table(_ROW | _ENDS, _SENT).with_metadata(VERSION_1)
 STATE = _table(_ROW, _STATE | {"bias": NUMBER, "holder": WHOLE})
 MESSAGES = _table(_ROW, _ENDS | _SENT | {"value": ANY, "sequence": WHOLE, "reference": VECTOR})
 DELIVERIES = _table(_ENDS | {"weight": NUMBER, "first_round": WHOLE, "last_round": WHOLE})
@@ -35,3 +35,4 @@ TRUTH = _table({"user": WHOLE, "kind": KIND, "index": WHOLE, "value": NUMBER})
 FACTORS = _table({"user": WHOLE, "round": WHOLE, "factor": VECTOR})
 ANSWERS = _table({"user": WHOLE, "kind": KIND, "index": WHOLE, "value": NUMBER}, {"round": WHOLE})
 TABLES = {"state": STATE, "messages": MESSAGES, "deliveries": DELIVERIES, "truth": TRUTH}
+ADDED = (set(STATE.names) | set(MESSAGES.names)) - set(STATE_1.names) - set(MESSAGES_1.names)  # by version 2

@@ -26,7 +26,7 @@ from victims.transcript.kinds import ATTRIBUTE, INT32_MAX, ITEM, KINDS, OPAQUE, 
 from victims.transcript.manifest import Manifest
 from victims.transcript.messages import UNTOLD, Broadcast, Messages, Sent, lookup
 from victims.transcript.received import Deliveries, Told, overlapping
-from victims.transcript.schema import DELIVERIES, EVERY_ROUND
+from victims.transcript.schema import DELIVERIES, VERSION_1
 from victims.transcript.sort_keys import Column, distinct, equal_to_the_next, order_of
 
 
@@ -65,7 +65,7 @@ def check_rounds(file: ColumnFile, rounds: Column, declared: Sequence[int]) -> N
         seen.update(found.tolist())
         start += chunk.size
     missing = sorted(set(declared) - seen)
-    if missing and file.schema.metadata == EVERY_ROUND:
+    if missing and file.schema.metadata == VERSION_1:
         raise InputError(
             f"{file.path} must have rows for every round of the manifest, none for round {missing[0]}"
         )
