@@ -1,6 +1,6 @@
 """The rows of Table 2's grid at one alpha: ``python docs/research/paper_003_grid.py FOLDER...``.
 
-Each folder is one of ``factorleak papers predict --victim pdmfrec``. Writes ``rows/paper-003-grid.csv``: rate and
+Each folder is one of ``papers predict --victim pdmfrec``. Writes ``rows/paper-003-grid.csv``: rate and
 rounds of least validation MAE, and the distance to the published numbers.
 """
 

@@ -1,6 +1,6 @@
 """Tables and figures of paper 004's page: ``python docs/research/paper_004.py FILMTRUST EPINIONS``.
 
-Both are folders of ``factorleak papers predict --victim dpmf-yang``. Writes ``rows/paper-004-*.csv`` of what they
+Both are folders of ``papers predict --victim dpmf-yang``. Writes ``rows/paper-004-*.csv`` of what they
 hold, and ``figures/paper-004.csv``, RMSE of every system, seed, K and round, which ``draw.py`` draws. Given
 one folder, of ``--vary weights``, it writes the table of Figure 5 for its data alone.
 """
