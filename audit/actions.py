@@ -22,14 +22,14 @@ from audit.factories import make_attack
 from audit.keys import view_of
 from audit.plugins import said
 from audit.rating_data import sample_of
-from audit.scoring.ceiling import ceilings, obstacle
-from audit.scoring.limits import Ceiling
-from audit.scoring.linking import Senders, senders_of
-from audit.scoring.metric_score import as_record
-from audit.scoring.reconstruction_files import read_reconstruction
+from audit.scoring.ceiling import Ceiling
+from audit.scoring.decoder import ceilings, obstacle
+from audit.scoring.files import read_reconstruction
+from audit.scoring.pseudonyms import Senders, senders_of
 from audit.scoring.reliability import Bin, reliability
 from audit.scoring.score import score as score_reconstruction
 from audit.scoring.truth import Truth, read_truth
+from audit.scoring.verdicts import as_record
 from victims.common.errors import InputError
 from victims.common.files import refuse_unwritable
 from victims.common.seeds import Purpose

@@ -18,9 +18,9 @@ import numpy as np
 from attacks.base import Attack, Outcome, Reconstruction, Scope
 from audit.experiments.answers import complaints
 from audit.factories import make_attack, make_victim
-from audit.scoring.abstentions import in_words
 from audit.scoring.score import score
 from audit.scoring.truth import Truth, read_truth
+from audit.scoring.verdicts import in_words
 from victims.data.ratings import Ratings
 from victims.data.synthetic import Synthetic, generate
 from victims.protocols.base import Defense, Rows

@@ -53,9 +53,9 @@ def attack(
     from audit import actions
     from audit.experiments.metric_rows import ALONE
     from audit.option_texts import parse_options
-    from audit.scoring.abstentions import grouped
-    from audit.scoring.reconstruction_files import write_reconstruction
-    from victims.transcript.adversaries import called_by_name
+    from audit.scoring.files import write_reconstruction
+    from audit.scoring.verdicts import grouped
+    from victims.transcript.client_names import called_by_name
 
     output = Output(quiet, as_json)
     with output.progress(attack or "attack") as update_bar:

@@ -28,10 +28,8 @@ from typing import Any, NamedTuple
 from audit.experiments.claimed_rows import ANSWERED, PROBABILITY
 from audit.experiments.round_cost import METRICS
 from audit.registry import is_guess
-from audit.scoring.differences import DIFFERENCES, SIZES
-from audit.scoring.factor_scores import FACTOR_METRICS
 from audit.scoring.groups import GROUP_METRICS
-from audit.scoring.metrics import RATED_SET_METRICS, RATING_METRICS
+from audit.scoring.metrics import DIFFERENCES, FACTOR_METRICS, RATED_SET_METRICS, RATING_METRICS, SIZES
 from audit.scoring.pseudonyms import CLAIMED, SHARE
 from audit.scoring.verdicts import INCONCLUSIVE, LEAK, NO_EVIDENCE, NOT_TESTED
 from audit.shell.exits import Exit

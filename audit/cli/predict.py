@@ -168,8 +168,7 @@ def predict(
     from audit.papers.hu_fang import EXPERIMENT, METHODS, Plan, settled, user_errors
     from audit.papers.tuned_mf import best
     from audit.papers.tuned_mf import tune as search
-    from audit.scoring.over_users import intervals_of
-    from audit.scoring.paired_tests import comparisons
+    from audit.scoring.prediction_errors import comparisons, intervals_of
     from reports.paired import paired_table
     from reports.prediction import prediction_table
     from reports.prediction_figure import prediction_figure

@@ -37,7 +37,7 @@ def score(
     """Score a reconstruction against the truth, beside the best guess without the transcript."""
     from audit import actions
     from audit.cli.gate import parse
-    from audit.scoring.abstentions import grouped
+    from audit.scoring.verdicts import grouped
     from reports.score import reliability_table, score_table
 
     output = Output(quiet, as_json)

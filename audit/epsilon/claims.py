@@ -30,7 +30,7 @@ from audit.experiments.plan_rules import each_once, refuse_said_elsewhere, refus
 from audit.experiments.private_mf import TESTED, VICTIM
 from audit.experiments.results import Row, make_row
 from audit.factories import make_attack, make_defenses, make_victim
-from audit.scoring.limits import Ceiling
+from audit.scoring.ceiling import Ceiling
 from audit.scoring.truth import Truth, read_truth
 from defenses.accounting.budgets import Specification, budgets, draw
 from victims.common.errors import InputError

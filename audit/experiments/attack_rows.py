@@ -21,11 +21,10 @@ from audit.experiments.results import Row, make_row
 from audit.experiments.shuffled_null import shuffled_scores
 from audit.keys import view_of
 from audit.registry import entry
-from audit.scoring.ceiling import ceilings, computable
-from audit.scoring.dealt_rows import FEWEST_LISTS, dealings_of
-from audit.scoring.differences import DIFFERENCES, SIZES
-from audit.scoring.linking import senders_of
-from audit.scoring.metrics import RATED_SET_METRICS
+from audit.scoring.decoder import ceilings, computable
+from audit.scoring.metrics import DIFFERENCES, RATED_SET_METRICS, SIZES
+from audit.scoring.nulls import FEWEST_LISTS, replicates_of_scores
+from audit.scoring.pseudonyms import senders_of
 from audit.scoring.statistics import FEWEST, LEAK_LEVEL
 from audit.scoring.truth import Truth
 from audit.scoring.verdicts import INCONCLUSIVE
@@ -165,7 +164,7 @@ def _dealings(tellable: dict[str, int], view: View, answer: Reconstruction) -> i
     if not tellable:
         return 0
     n_read = answer.users.size - len(answer.abstained)
-    return dealings_of(n_read, answer.users.size, view.messages.n_rows, LEAK_LEVEL)
+    return replicates_of_scores(n_read, answer.users.size, view.messages.n_rows, LEAK_LEVEL)
 
 
 def _seen_bytes(view: View) -> int:

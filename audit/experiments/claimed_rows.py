@@ -17,13 +17,9 @@ from audit.experiments.metric_rows import ALONE, inapplicable_row, why_inapplica
 from audit.experiments.results import Row, make_row
 from audit.experiments.shuffled_null import DEALING_SECONDS, dealt_answers, few_clients
 from audit.registry import is_guess
-from audit.scoring.answers_test import answers_test, dealings
-from audit.scoring.dealings import words
-from audit.scoring.dealt_rows import FEWEST_DEALINGS
-from audit.scoring.statistics import FEWEST, LEAK_LEVEL, interval
-from audit.scoring.summary import Summary, summarise
-from audit.scoring.verdict_reasons import why_inconclusive
-from audit.scoring.verdicts import INCONCLUSIVE, LEAK, NO_EVIDENCE
+from audit.scoring.nulls import FEWEST_REPLICATES, made_in_words, replicates_of_answers
+from audit.scoring.statistics import FEWEST, LEAK_LEVEL, answers_test, interval
+from audit.scoring.verdicts import INCONCLUSIVE, LEAK, NO_EVIDENCE, Summary, summarise, why_verdict
 from victims.transcript.view import ITEM, View
 
 ANSWERED, PROBABILITY = "clients_answered", "claimed_probability"
@@ -93,7 +89,7 @@ def _answered_row(
     if is_guess(attack):
         return shared
     real = _has_answer(answer, few.users)
-    n_planned = dealings(int(real.sum()), few.messages.n_rows)
+    n_planned = replicates_of_answers(int(real.sum()), few.messages.n_rows)
     dealt = _dealt(attack, options, seed, few, real, n_planned, progress)
     if not dealt.n_made:
         return shared
@@ -102,7 +98,7 @@ def _answered_row(
     p_value = answers_test(real, dealt.answered + n_counted - dealt.n_made, n_counted)
     leak = p_value < LEAK_LEVEL and summary.advantage_low > 0
     why = "" if leak else _why_no_leak(summary, p_value, dealt.n_made)
-    cut = words(dealt.n_made, n_planned, DEALING_SECONDS if dealt.late else 0.0)
+    cut = made_in_words(dealt.n_made, n_planned, DEALING_SECONDS if dealt.late else 0.0)
     return shared | {
         "reason": "; ".join(filter(None, (no_truth, why, cut))),
         "ci_low": summary.ci_low,
@@ -140,7 +136,7 @@ def _dealt(
     answered, n_made = np.zeros(view.users.size, int), 0
     for one in dealt_answers(attack, options, seed, view, n_dealings, progress):
         answered, n_made = answered + _has_answer(one, view.users), n_made + 1
-        if n_made >= FEWEST_DEALINGS and answers_test(real, answered, n_dealings) >= LEAK_LEVEL:
+        if n_made >= FEWEST_REPLICATES and answers_test(real, answered, n_dealings) >= LEAK_LEVEL:
             return _Dealt(answered, n_made, late=False)
     return _Dealt(answered, n_made, late=0 < n_made < n_dealings)
 
@@ -154,7 +150,7 @@ def _why_no_leak(summary: Summary, p_value: float, n_dealings: int) -> str:
         return (
             f"{TOO_FEW}: {against} the test gives {p_value:.2g}, and a leak asks for less than {LEAK_LEVEL:g}"
         )
-    return why_inconclusive(summary, TOO_FEW) or (AS_MANY if summary.verdict == NO_EVIDENCE else "")
+    return why_verdict(summary, TOO_FEW) or (AS_MANY if summary.verdict == NO_EVIDENCE else "")
 
 
 def _has_answer(answer: Reconstruction, users: np.ndarray) -> Bool[np.ndarray, " users"]:

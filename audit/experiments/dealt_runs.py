@@ -11,10 +11,9 @@ from jaxtyping import Float
 
 from attacks.base import Progress, Reconstruction
 from audit.experiments.shuffled_null import DEALING_SECONDS, dealt_answers
-from audit.scoring.dealings import Dealings
-from audit.scoring.dealt_rows import beaten_test
-from audit.scoring.score import lists_of_others, values_anyhow, values_of
-from audit.scoring.statistics import LEAK_LEVEL
+from audit.scoring.metrics import score_users
+from audit.scoring.nulls import Replicates, permuted_scores, scores_of_others_lists
+from audit.scoring.statistics import LEAK_LEVEL, permutation_test
 from audit.scoring.truth import Truth
 from victims.common.seeds import Purpose, generator
 from victims.transcript.manifest import Manifest
@@ -34,13 +33,13 @@ def dealt_values(
     n_users: Mapping[str, int],
     n_dealings: int,
     progress: Progress,
-) -> Dealings:
+) -> Replicates:
     """Compute what an attack reads of dealt rows, until no metric can be significant any more."""
     users = np.unique(answer.users)
-    real = values_of(answer, manifest, truth, users)
+    real = score_users(answer.blocks, manifest, truth, users, answer.scope)
     silent = np.isin(users, list(answer.abstained))
-    anyhow = partial(values_anyhow, answer, manifest=manifest, truth=truth, users=users)
-    others = lists_of_others(answer, manifest, truth, users)
+    anyhow = partial(permuted_scores, answer, manifest=manifest, truth=truth, users=users)
+    others = scores_of_others_lists(answer, manifest, truth, users)
     made: list[Values] = []
     for number, one in enumerate(dealt_answers(attack, options, seed, view, n_dealings, progress)):
         read = anyhow(one, rng=generator(0, Purpose.DEALINGS, number))
@@ -49,9 +48,9 @@ def dealt_values(
             _may_tell(np.where(silent, np.nan, real[metric]), [one[metric] for one in made], n, n_dealings)
             for metric, n in n_users.items()
         ):
-            return Dealings(tuple(made), n_dealings)
+            return Replicates(tuple(made), n_dealings)
     late = 0 < len(made) < n_dealings
-    return Dealings(tuple(made), n_dealings, DEALING_SECONDS if late else 0.0)
+    return Replicates(tuple(made), n_dealings, DEALING_SECONDS if late else 0.0)
 
 
 def _may_tell(
@@ -62,4 +61,4 @@ def _may_tell(
     # clients without an answer count as not read, and those for whom nothing is defined not at all
     right, dealt = np.full(n_users, np.nan), np.full((len(made), n_users), np.nan)
     right[: told.size], dealt[:, : told.size] = real[told], np.stack(made)[:, told]
-    return beaten_test(right, dealt, n_beaten=n_dealings - len(made)) < LEAK_LEVEL
+    return permutation_test(right, dealt, n_beaten=n_dealings - len(made)) < LEAK_LEVEL

@@ -27,8 +27,7 @@ from audit.experiments.runner import run_grid
 from audit.factories import make_attack
 from audit.keys import view_of
 from audit.registry import entries, is_guess
-from audit.scoring.factor_truth import factors_beside
-from audit.scoring.truth import Truth, read_truth
+from audit.scoring.truth import Truth, factors_beside, read_truth
 from victims.common.errors import InputError
 from victims.common.files import refuse_unwritable
 from victims.common.validation import or_none, require

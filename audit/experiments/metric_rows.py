@@ -9,16 +9,14 @@ from attacks.base import Reconstruction, Scope
 from audit.experiments.processes import KilledError
 from audit.experiments.results import Row, make_row
 from audit.registry import is_guess
-from audit.scoring.abstentions import in_words
-from audit.scoring.dealings import Dealings
+from audit.scoring.ceiling import Ceiling
 from audit.scoring.groups import group_scores
-from audit.scoring.limits import Ceiling
-from audit.scoring.linking import Senders
-from audit.scoring.metric_score import as_record
 from audit.scoring.metrics import UserScores
+from audit.scoring.nulls import Replicates
+from audit.scoring.pseudonyms import Senders
 from audit.scoring.score import score
 from audit.scoring.truth import Truth
-from audit.scoring.verdicts import NOT_TESTED
+from audit.scoring.verdicts import NOT_TESTED, as_record, in_words
 from victims.common.errors import InputError, one_line, words_of
 from victims.transcript.manifest import Manifest
 
@@ -41,7 +39,7 @@ def metric_rows(
     shuffled: UserScores | None = None,
     ceilings: Mapping[str, Ceiling] | None = None,
     senders: Senders | None = None,
-    dealt: Dealings | None = None,
+    dealt: Replicates | None = None,
     by_group: bool = False,
 ) -> list[Row]:
     """Score an answer, or say why the attack does not apply.
@@ -51,7 +49,13 @@ def metric_rows(
     if not reconstruction.applies:
         return [inapplicable_row(shared, reconstruction, why_inapplicable(reconstruction))]
     scores = score(
-        reconstruction, manifest, truth, shuffled=shuffled, ceilings=ceilings, senders=senders, dealt=dealt
+        reconstruction,
+        manifest,
+        truth,
+        shuffled=shuffled,
+        ceilings=ceilings,
+        senders=senders,
+        replicates=dealt,
     )
     rows = [make_row(**shared, **as_record(one), status="ran") for one in scores]
     if by_group and not is_guess(reconstruction.attack):

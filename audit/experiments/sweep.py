@@ -28,7 +28,7 @@ from audit.experiments.results import Row
 from audit.experiments.scenarios import scenarios
 from audit.factories import make_attack, make_victim
 from audit.registry import entry, recorded_name
-from audit.scoring.ceiling import ceilings, computable
+from audit.scoring.decoder import ceilings, computable
 from audit.scoring.truth import Truth
 from victims.data.ratings import Ratings
 from victims.protocols.base import Victim

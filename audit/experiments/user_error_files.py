@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from audit.scoring.over_users import UserErrors
+from audit.scoring.prediction_errors import UserErrors
 from victims.common.files import replacing
 
 

@@ -37,7 +37,7 @@ from audit.experiments.private_mf import NOWHERE, TESTED, VICTIM, system_of
 from audit.experiments.results import Row, make_row
 from audit.experiments.user_error_files import read_user_errors
 from audit.factories import make_defenses, make_victim
-from audit.scoring.over_users import UserErrors, interval_over_users
+from audit.scoring.prediction_errors import UserErrors, interval_over_users
 from defenses.accounting.ranges import NOISES
 from victims.common.errors import InputError
 from victims.common.validation import (

@@ -18,15 +18,12 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from attacks.base import Estimates, Reconstruction
-from audit.scoring.answers_said import if_rated, round_ratings
-from audit.scoring.metric_score import PerClient, Score
-from audit.scoring.metrics import lookup
-from audit.scoring.ratios import ratio
+from audit.scoring.answers import Answers, parts_of, ratio
 from audit.scoring.statistics import CONFIDENCE, FEWEST, RESAMPLE_CELLS, RESAMPLES
 from audit.scoring.truth import Truth
+from audit.scoring.verdicts import PerClient, Score
 from victims.common.seeds import Purpose, generator
 from victims.transcript.manifest import Manifest
-from victims.transcript.view import ITEM
 
 OF_RATINGS = "rated_rating_accuracy"
 SPLIT = (OF_RATINGS, "rated_set_auc", "attribute_group_accuracy")
@@ -44,14 +41,14 @@ class GroupScore:
     """A metric of some clients, or of answers about some items."""
 
     metric: str  # one of ``GROUP_METRICS``
-    value: float  # mean over clients and its 95 % percentile bootstrap interval
-    ci_low: float  # mean over clients and its 95 % percentile bootstrap interval
-    ci_high: float  # mean over clients and its 95 % percentile bootstrap interval
+    value: float  # mean over clients, and its 95 % percentile bootstrap interval
+    ci_low: float
+    ci_high: float
     # of the best guess, for the same clients and items; of the worst tenth, for its own tenth
     baseline: float
     baseline_name: str
     n_users: int  # clients of the group, and how many of them got no answer
-    n_abstained: int  # clients of the group, and how many of them got no answer
+    n_abstained: int
 
 
 def group_scores(
@@ -199,11 +196,8 @@ def _right_by_class(
         [np.bincount(owner, one[ratings.indices], minlength=users.size) for one in classes], axis=1
     )
     right = np.zeros_like(rated)
-    for block in blocks:
-        given = ~np.isnan(block.value) & (block.kind == ITEM)
-        actual = np.where(given, lookup(truth, truth.rows(block.users), block.index, given.shape), 0.0)
-        answer = round_ratings(np.where(given, block.value, 0.0), manifest.rating_levels)
-        hit = (actual > 0) & (if_rated(block, answer, manifest) == actual)
+    for block in parts_of(blocks):
+        hit = Answers(block, manifest, truth).right_if_rated
         place = np.searchsorted(users, block.users)
         for number, one in enumerate(classes):
             inside = one[np.minimum(block.index, one.size - 1)]

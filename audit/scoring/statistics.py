@@ -1,4 +1,9 @@
-"""Intervals over clients, and exact tests that they are read better than by the best guess."""
+"""Intervals over clients, and tests that they are read better than by the best guess.
+
+A sign test over clients asks whether the next client is read, too, and of fewer than seven it cannot tell.
+Whether these clients are read has an answer for one, from its single ratings (``ratings_test``) or from what
+is read of its rows, permuted (``permutation_test``; ``audit.scoring.nulls`` says what is permuted).
+"""
 
 from __future__ import annotations
 
@@ -6,10 +11,9 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from jaxtyping import Float
-from scipy.special import bdtrc  # scipy.stats takes a second to import
+from jaxtyping import Bool, Float, Int
+from scipy.special import bdtrc, gammaincc  # scipy.stats takes a second to import
 
-from audit.scoring.metrics import LOWER_IS_BETTER
 from victims.common.seeds import Purpose, generator
 
 RESAMPLES = 1000
@@ -60,8 +64,8 @@ def most_unlike(n_users: int) -> float:
     return float(1 - ((1 - CONFIDENCE) / 2) ** (1 / n_users))
 
 
-def sign_test(metric: str, values: np.ndarray, baseline: np.ndarray, worse: bool = False) -> float:
-    """Test exactly and one-sidedly, over clients, that values are better than the guess.
+def sign_test(gain: Float[np.ndarray, " users"]) -> float:
+    """Test exactly and one-sidedly, over clients, that gains over the baseline are above 0.
 
     Ties say nothing and are left out.
 
@@ -71,14 +75,10 @@ def sign_test(metric: str, values: np.ndarray, baseline: np.ndarray, worse: bool
 
     Examples
     --------
-    >>> round(sign_test("rating_accuracy", np.ones(10), np.zeros(10)), 6)
+    >>> round(sign_test(np.ones(10)), 6)
     0.000977
     """
-    sign = -1 if (metric in LOWER_IS_BETTER) != worse else 1
-    wins = int((sign * (values - baseline) > 1e-12).sum())
-    losses = int((sign * (values - baseline) < -1e-12).sum())
-    if wins + losses == 0:
-        return 1.0
+    wins, losses = int((gain > 1e-12).sum()), int((gain < -1e-12).sum())
     return at_least(wins, wins + losses, 0.5)
 
 
@@ -117,3 +117,65 @@ def at_least(wins: int, trials: int, chance: float) -> float:
     (1.0, 0.03125, 0.0)
     """
     return 1.0 if wins <= 0 else float(bdtrc(wins - 1, trials, chance))
+
+
+def permutation_test(
+    right: Float[np.ndarray, " users"],
+    permuted: Float[np.ndarray, "replicates users"],
+    *,
+    n_beaten: int = 0,
+    n_unbeaten: int = 0,
+) -> float:
+    """Test one-sidedly that clients are read better from their rows than from permuted ones.
+
+    If rows say nothing of a client's ratings, the real order is one of the best m of all with a probability
+    of m / (replicates + 1) at most, so that the sum of the clients' -log m / (replicates + 1) is no larger
+    than one of exponential numbers. Clients are taken to be read on their own account.
+
+    Replicates may end as soon as ``n_beaten`` of all that are left would not make it significant. At every
+    level below that one it then errs no more often than with all of them, for whoever is significant has had
+    them all; of one client the p-value is one at every level (Besag and Clifford).
+
+    References
+    ----------
+    E. J. G. Pitman 1937, doi:10.2307/2984124 (permutation within blocks); R. A. Fisher, "Statistical Methods
+    for Research Workers", 4th ed., 1932, section 21.1; J. Besag, P. Clifford 1991,
+    doi:10.1093/biomet/78.2.301 (replicates that end early).
+
+    Examples
+    --------
+    >>> round(permutation_test(np.ones(3), np.array([[0.4, np.nan, 0.2]] * 20)), 4)
+    0.0056
+    >>> permutation_test(np.full(3, 0.4), np.full((4, 3), 0.4))
+    1.0
+    """
+    real, other = (np.where(np.isnan(part), 0.0, part) for part in (right, permuted))
+    among_best = 1 + n_unbeaten + (other >= real).sum(axis=0)
+    n_all = 1 + n_unbeaten + n_beaten + len(permuted)
+    return float(gammaincc(right.size, -np.log(among_best / n_all).sum()))
+
+
+def answers_test(
+    answered: Bool[np.ndarray, " users"], permuted: Int[np.ndarray, " users"], n_replicates: int
+) -> float:
+    """Test exactly and one-sidedly that clients are answered more often than their rows, permuted.
+
+    Of each client the number of answers among its rows as they are and as permuted is given; which of them
+    is the real one is a draw. Clients are taken to be answered on their own account. One replicate makes this
+    a sign test over clients, which of fewer than seven cannot be significant; more of them can.
+
+    References
+    ----------
+    E. J. G. Pitman 1937, doi:10.2307/2984124 (permutation within blocks).
+
+    Examples
+    --------
+    >>> round(answers_test(np.ones(4, bool), np.zeros(4, int), 3), 4)
+    0.0039
+    >>> answers_test(np.ones(4, bool), np.full(4, 3), 3)
+    1.0
+    """
+    count = np.ones(1)
+    for chance in (answered + permuted) / (n_replicates + 1):
+        count = np.convolve(count, [1 - chance, chance])
+    return float(min(count[int(answered.sum()) :].sum(), 1.0))

@@ -1,4 +1,8 @@
-"""What the clients kept private, as scoring needs it. Attacks never see this."""
+"""What the clients kept private, as scoring needs it: ratings, attributes, factors. Attacks never see this.
+
+The clients' factors lie beside the truth (``NAME.factors.arrow``: user, round, factor). Recordings of other
+programs have none, and then factors are not scored.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +14,48 @@ import numpy as np
 import scipy.sparse as sp
 from jaxtyping import Float, Int
 
-from audit.scoring.factor_truth import FactorTruth, factors_beside, read_factors
 from victims.common.errors import InputError
 from victims.common.given_files import existing_file
 from victims.common.limits import LARGEST_LEVEL, SMALLEST_LEVEL, refuse_absurd_table
-from victims.transcript.adversaries import some_names
-from victims.transcript.columns import finite_chunks, integer_chunks, kind_chunks, open_columns
-from victims.transcript.kinds import INT32_MAX, OF_FACTORS
+from victims.transcript.arrow import INT32_MAX, open_columns
+from victims.transcript.client_names import some_names
+from victims.transcript.columns import finite_chunks, integer_chunks, kind_chunks, vector_chunks
+from victims.transcript.kinds import OF_FACTORS
 from victims.transcript.manifest import Manifest
 from victims.transcript.schema import TRUTH
 from victims.transcript.view import ITEM
+
+TRUTH_END, FACTORS_END = ".truth.arrow", ".factors.arrow"
+DENSE, DENSE_CELLS = (
+    16,
+    1 << 21,
+)  # a table of all items may have so many columns for each answer, or cells more
+
+
+@dataclass(frozen=True)
+class FactorTruth:
+    """Factors of clients in some rounds."""
+
+    user: Int[np.ndarray, " rows"]
+    round: Int[np.ndarray, " rows"]
+    value: Float[np.ndarray, "rows K"]
+
+    def __repr__(self) -> str:
+        """One line: of how many clients and rounds."""
+        return f"FactorTruth(users={np.unique(self.user).size}, rounds={np.unique(self.round).size})"
+
+    def of(
+        self, users: Int[np.ndarray, " users"], round_: Int[np.ndarray, " users"]
+    ) -> Float[np.ndarray, "users K"]:
+        """The factor of each client in a round of its own; NaN where the file has none."""
+        there = (self.user.astype(np.int64) << 32) | self.round
+        wanted = (users.astype(np.int64) << 32) | round_
+        position = np.minimum(np.searchsorted(there, wanted), there.size - 1)
+        return np.where((there[position] == wanted)[:, None], self.value[position], np.nan)
+
+    def everybody(self, round_: int) -> Float[np.ndarray, "users K"]:
+        """The factors of all clients that have one in a round."""
+        return self.value[self.round == round_]
 
 
 @dataclass(frozen=True)
@@ -119,6 +155,56 @@ class Truth:
         self.refuse_unless_of(users)
         return np.searchsorted(self.users, users)
 
+    def ratings_at(
+        self, row: Int[np.ndarray, " users"], index: Int[np.ndarray, "a rows"], shape: tuple[int, ...]
+    ) -> Float[np.ndarray, "users rows"]:
+        """Look up the rating of each (client, item), 0 where there is none.
+
+        Parameters
+        ----------
+        row : (n_users,)
+            Rows of the clients.
+        index : (1 or n_users, n_rows)
+        shape : tuple of int
+            Of the result.
+
+        Returns
+        -------
+        (n_users, n_rows)
+        """
+        n_columns = self.ratings.shape[1]
+        index = np.minimum(index, n_columns)  # beyond the last rated item: the empty last column
+        if index.shape[0] == 1 and n_columns <= DENSE * index.size + DENSE_CELLS // row.size:
+            dense = np.zeros((row.size, n_columns + 1))
+            dense[:, :n_columns] = self.ratings[row].toarray()
+            return dense[:, index[0]]
+        if not self.ratings.nnz:
+            return np.zeros(shape)
+        owner = np.repeat(np.arange(self.users.size), np.diff(self.ratings.indptr))
+        key = owner * (n_columns + 1) + self.ratings.indices.astype(np.int64)
+        wanted = row[:, None] * (n_columns + 1) + index
+        place = np.minimum(np.searchsorted(key, wanted), key.size - 1)
+        return np.where(key[place] == wanted, self.ratings.data[place], 0.0).reshape(shape)
+
+    def attributes_of(
+        self, row: Int[np.ndarray, " users"], n_attributes: int
+    ) -> Float[np.ndarray, "users attributes"]:
+        """Take the attributes of some rows.
+
+        Parameters
+        ----------
+        row : (n_users,)
+        n_attributes : int
+
+        Returns
+        -------
+        (n_users, n_attributes)
+        """
+        table = np.zeros((row.size, n_attributes))
+        width = min(n_attributes, self.attributes.shape[1])
+        table[:, :width] = self.attributes[row, :width]
+        return table
+
 
 def read_truth(path: Path) -> Truth:
     """Read ``NAME.truth.arrow`` (user, kind, index, value)."""
@@ -156,3 +242,29 @@ def read_truth(path: Path) -> Truth:
     attributes[client[~item], index[~item]] = value[~item]
     beside = factors_beside(path)
     return Truth(users, ratings, attributes, None if beside is None else read_factors(beside))
+
+
+def factors_beside(truth: Path) -> Path | None:
+    """The file of factors that belongs to a truth file, if it is there."""
+    if not truth.name.endswith(TRUTH_END):
+        return None
+    path = truth.with_name(truth.name.removesuffix(TRUTH_END) + FACTORS_END)
+    return path if path.exists() else None
+
+
+def read_factors(path: Path) -> FactorTruth:
+    """Read ``NAME.factors.arrow``."""
+    file = open_columns(existing_file(path))
+    columns = [integer_chunks(file, name, 0, INT32_MAX - 1, ">= 0") for name in ("user", "round")]
+    first = file.columns("factor")[0].type if file.batches else None  # K, as the first batch has it
+    vectors = vector_chunks(file, "factor", int(getattr(first, "list_size", 1)))
+    if not vectors or not sum(len(chunk) for chunk in vectors):
+        raise InputError(f"{path} must hold at least one row")
+    user, round_ = (np.concatenate(chunks) for chunks in columns)
+    value = np.concatenate(vectors).astype(np.float64, copy=False)
+    order = np.lexsort((round_, user))
+    same = (np.diff(user[order]) == 0) & (np.diff(round_[order]) == 0)
+    if same.any():
+        row = int(order[1:][same].min())
+        raise InputError(f"{path} row {row}: each user and round must occur once")
+    return FactorTruth(user[order], round_[order], value[order])

@@ -34,8 +34,8 @@ from scipy.sparse.csgraph import dijkstra
 from attacks.base import Identities, Reconstruction
 from audit.experiments.answers import answered
 from audit.keys import view_of
-from audit.scoring.answers_said import round_ratings
-from audit.scoring.linking import clients_of, senders_of
+from audit.scoring.answers import round_ratings
+from audit.scoring.pseudonyms import clients_of, senders_of
 from victims.data.ratings import Ratings
 from victims.transcript.view import ITEM
 

@@ -34,7 +34,7 @@ WORKER = """
 import json, sys, time
 from pathlib import Path
 import factorleak as fl
-from audit.scoring.reconstruction_files import write_reconstruction
+from audit.scoring.files import write_reconstruction
 told = json.loads(sys.argv[1])
 path = Path(told["path"])
 if not path.exists():

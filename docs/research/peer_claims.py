@@ -30,7 +30,7 @@ from scipy.special import expit
 
 import factorleak as fl
 from audit.factories import make_victim
-from audit.scoring.factor_truth import read_factors
+from audit.scoring.truth import read_factors
 from victims.data.loaders import load
 from victims.data.ratings import Ratings
 from victims.data.subsets import of_users

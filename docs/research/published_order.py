@@ -19,7 +19,7 @@ from audit.epsilon.claims import held_out_error, told_ceiling
 from audit.experiments.metric_rows import metric_rows
 from audit.experiments.plan import Claims
 from audit.factories import make_defenses, make_victim
-from audit.scoring.limits import Ceiling
+from audit.scoring.ceiling import Ceiling
 from audit.scoring.truth import read_truth
 from victims.recording import record
 from victims.transcript.beside import truth_path

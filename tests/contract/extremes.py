@@ -22,7 +22,7 @@ import pyarrow as pa
 from attacks.base import OPTIONAL, Foreseeing, Reconstruction
 from audit.experiments.answers import answered
 from audit.factories import make_attack
-from audit.scoring.reconstruction_files import read_reconstruction, write_reconstruction
+from audit.scoring.files import read_reconstruction, write_reconstruction
 from audit.scoring.score import score
 from audit.scoring.truth import Truth, read_truth
 from tests.oracles.simulator import Reference

@@ -43,7 +43,7 @@ def ends_well(run, monkeypatch):
     for slow in (Inversion, Likelihood, Trajectory, Root, Undeclared):
         monkeypatch.setattr(slow, "attack", lambda self, view, key, _=None: GuessMajority().attack(view, key))
 
-    for place in ("audit.experiments.attack_rows.computable", "audit.scoring.ceiling.computable"):
+    for place in ("audit.experiments.attack_rows.computable", "audit.scoring.decoder.computable"):
         monkeypatch.setattr(place, lambda view: False)
 
     def call(*words: object) -> tuple[int, str]:

@@ -15,7 +15,7 @@ import pytest
 
 from attacks.closed_form.fit.goodness_of_fit import accidental, log_odds_between, misfit
 from audit.factories import make_attack, make_defenses
-from audit.scoring.answers_said import round_ratings
+from audit.scoring.answers import round_ratings
 from victims.data.synthetic import Synthetic, generate
 from victims.protocols.decentralised_mf import DecentralisedMF
 from victims.protocols.fedmf import FedMF

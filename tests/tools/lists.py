@@ -14,8 +14,8 @@ import argparse
 import numpy as np
 from scipy.stats import rankdata
 
-from audit.scoring.dealt_rows import beaten_test, dealings_of
-from audit.scoring.statistics import LEAK_LEVEL
+from audit.scoring.nulls import replicates_of_scores
+from audit.scoring.statistics import LEAK_LEVEL, permutation_test
 
 N_ITEMS = 40
 NULLS = ("rows about nothing", "lists made up", "lists of others")
@@ -57,12 +57,12 @@ def simulated(rng: np.random.Generator, null: str, n_users: int, n_dealings: int
 def errors(null: str, n_users: int, n_trials: int, seed: int = 0) -> tuple[float, float]:
     """How often lists are called a leak: by all, and by dealt answers alone."""
     rng = np.random.default_rng([seed, n_users])
-    n = dealings_of(n_users, n_users, n_users * N_ITEMS, LEAK_LEVEL)
+    n = replicates_of_scores(n_users, n_users, n_users * N_ITEMS, LEAK_LEVEL)
     told = np.zeros((n_trials, 2))
     for trial in range(n_trials):
         rows, answers, floor = simulated(rng, null, n_users, n)
         anyhow = np.maximum(np.maximum(rows[1:], answers), floor)
-        told[trial] = beaten_test(rows[0], anyhow), beaten_test(rows[0], answers)
+        told[trial] = permutation_test(rows[0], anyhow), permutation_test(rows[0], answers)
     whole, alone = (told < LEAK_LEVEL).mean(axis=0)
     return float(whole), float(alone)
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 import factorleak as fl
-from audit.scoring.answers_said import round_ratings
+from audit.scoring.answers import round_ratings
 from victims.data.synthetic import Synthetic, generate
 from victims.protocols.fedmvmf import FedMVMF
 from victims.recording import record

@@ -20,8 +20,7 @@ from scipy.stats import binomtest
 from audit.experiments.false_discoveries import controlled
 from audit.experiments.results import make_row
 from audit.scoring.statistics import LEAK_LEVEL, sign_test
-from audit.scoring.summary import summarise
-from audit.scoring.verdicts import INCONCLUSIVE, LEAK
+from audit.scoring.verdicts import INCONCLUSIVE, LEAK, summarise
 
 METRIC = "rated_rating_accuracy"
 CELLS, CLIENTS, RATINGS, GUESS, PLANTED = 40, 200, 20, 0.35, 0.10
@@ -32,7 +31,7 @@ HEAD = ("campaigns of", "campaigns", "LEAK, each answer alone", "LEAK, controlle
 def row_of(rng: np.random.Generator, share: float) -> dict[str, Any]:
     """One answer: the row that a campaign has of it."""
     values, guess = (rng.binomial(RATINGS, each, CLIENTS) / RATINGS for each in (share, GUESS))
-    p_value = sign_test(METRIC, values, guess)
+    p_value = sign_test(values - guess)
     told = INCONCLUSIVE  # where the sign test is not below its level, no interval makes it a leak
     if p_value < LEAK_LEVEL:
         told = summarise(METRIC, values, guess, int(rng.integers(2**31))).verdict

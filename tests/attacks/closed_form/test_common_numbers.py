@@ -10,7 +10,7 @@ import pytest
 import factorleak as fl
 from attacks.base import Scope
 from attacks.closed_form.common_numbers import pulls_of
-from audit.scoring.differences import DIFFERENCES
+from audit.scoring.metrics import DIFFERENCES
 
 STARS = np.arange(1.0, 6.0)
 ITEMS, K = 40, 4

@@ -10,7 +10,7 @@ from attacks.peers.naming import candidates, cosine, named
 from attacks.peers.planes import linked_by_planes, numbered
 from attacks.peers.reading import read_senders
 from attacks.peers.rounds import dealt_out
-from audit.scoring.linking import PRECISION, RECALL, link_scores
+from audit.scoring.pseudonyms import PRECISION, RECALL, link_scores
 from tests.oracles.pdmfrec_peers import Pdmfrec
 from victims.transcript.manifest import Manifest
 

@@ -11,7 +11,7 @@ import pytest
 import factorleak as fl
 from audit.factories import make_attack, make_defenses, make_victim
 from audit.registry import entries, is_guess
-from audit.scoring.linking import senders_of
+from audit.scoring.pseudonyms import senders_of
 from audit.scoring.score import score
 from audit.scoring.truth import read_truth
 from tests.oracles.dpmf_yang_peers import DpmfYang

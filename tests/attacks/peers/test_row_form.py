@@ -10,7 +10,7 @@ import pytest
 
 from attacks.peers.row_form import form_of, ratings_of_steps, times_of_gradients
 from audit.factories import make_attack, make_victim
-from audit.scoring.linking import link_scores, senders_of
+from audit.scoring.pseudonyms import link_scores, senders_of
 from victims.data.synthetic import Synthetic, generate
 from victims.recording import record
 from victims.transcript.reader import open_transcript

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from audit.factories import make_attack, make_victim
-from audit.scoring.linking import link_scores, senders_of
+from audit.scoring.pseudonyms import link_scores, senders_of
 from victims.data.ratings import Ratings
 from victims.data.synthetic import Synthetic, generate
 from victims.recording import record

@@ -22,7 +22,7 @@ from attacks.trajectory.passes import fit_clients
 from attacks.trajectory.stretched_ratings import unstretch
 from attacks.trajectory.trajectory_model import Fitted
 from audit.factories import make_attack, make_defenses
-from audit.scoring.answers_said import round_ratings
+from audit.scoring.answers import round_ratings
 from audit.scoring.score import score
 from audit.scoring.truth import read_truth
 from defenses.accounting.budgets import Specification, draw

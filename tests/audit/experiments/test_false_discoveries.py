@@ -10,8 +10,7 @@ import pytest
 from scipy import stats
 
 from audit.experiments.false_discoveries import controlled
-from audit.scoring.summary import summarise
-from audit.scoring.verdicts import INCONCLUSIVE, LEAK
+from audit.scoring.verdicts import INCONCLUSIVE, LEAK, summarise
 from tests.reports.page.test_page import leak
 from tests.tools.verdicts import CASES, HEAD, line
 

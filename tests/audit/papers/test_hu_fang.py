@@ -11,7 +11,7 @@ import pytest
 from audit.factories import make_defenses
 from audit.papers import hu_fang, tuned_mf
 from audit.papers.hu_fang import VARIED
-from audit.scoring.paired_tests import comparisons
+from audit.scoring.prediction_errors import comparisons
 from reports.prediction import prediction_table
 from reports.prediction_figure import prediction_figure
 from victims.common.errors import InputError

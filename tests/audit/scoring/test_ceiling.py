@@ -1,28 +1,32 @@
-"""The limit beside a score: by hand, never below the best guess, and not passed by the attack."""
+"""The ceilings: by hand, never below the best guess, not passed by the attack; and of ratings never sent."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 
 from attacks.likelihood import oracle
-from audit.factories import make_attack
-from audit.scoring import all_but_one
-from audit.scoring.baselines import best_guess, guesses
-from audit.scoring.ceiling import ceilings, computable, obstacle, true_answers
-from audit.scoring.limits import Ceiling
-from audit.scoring.metrics import LOWER_IS_BETTER, score_users
+from audit.actions import score as answer
+from audit.factories import make_attack, make_victim
+from audit.scoring import decoder
+from audit.scoring.baselines import best_of
+from audit.scoring.ceiling import RATED_SET_METRICS, Ceiling, guessed
+from audit.scoring.decoder import ceilings, computable, obstacle, true_answers
+from audit.scoring.metrics import ERRORS, score_users
 from audit.scoring.score import score
 from audit.scoring.statistics import interval
-from audit.scoring.truth import read_truth
+from audit.scoring.truth import Truth, read_truth
 from tests.attacks.likelihood.test_likelihood import noisy, without
+from tests.audit.scoring.test_metrics import baselines
 from victims.data.synthetic import Synthetic, generate
 from victims.protocols.fedmvmf import FedMVMF
+from victims.protocols.feedback import EXPLICIT
 from victims.recording import record
-from victims.transcript.beside import truth_path
-from victims.transcript.reader import open_transcript
+from victims.transcript.reader import Transcript, open_transcript
+from victims.transcript.writer import truth_path
 
 UNRATED = [("semi-als", "include-unrated"), ("sgd", "include-unrated")]
 
@@ -67,7 +71,7 @@ def test_likelihoods_by_hand(transcripts, scenario):
     rows = known[1]
     assert model.tied == (scenario[0] == "semi-als")
     assert model.n_runs == 1
-    items, attributes = all_but_one.log_likelihoods(model, *known, answers, p)
+    items, attributes = decoder.log_likelihoods(model, *known, answers, p)
     truth = np.asarray(answers.items.argmax(axis=0))
     blocks = np.array(model.blocks)
     for user in (0, 5, 11):
@@ -93,15 +97,15 @@ def test_many_rows_as_a_quadratic(transcripts, monkeypatch):
     model, known, answers, p = prepared(transcripts["semi-als", "include-unrated"], 1.0)
 
     def right():
-        all_but_one.log_likelihoods.clear_cache()
-        found = all_but_one.log_likelihoods(model, *known, answers, p)[0]
+        decoder.log_likelihoods.clear_cache()
+        found = decoder.log_likelihoods(model, *known, answers, p)[0]
         share = np.exp(found - np.logaddexp.reduce(np.asarray(found), axis=0))
         return np.sum(share * answers.items, axis=0)[np.asarray(known[1].valid)]
 
     exact = right()
-    monkeypatch.setattr(all_but_one, "FEW", 1)
+    monkeypatch.setattr(decoder, "FEW", 1)
     near = right()
-    all_but_one.log_likelihoods.clear_cache()
+    decoder.log_likelihoods.clear_cache()
     assert np.abs(near - exact).mean() < 0.02
     assert near.mean() > exact.mean() - 0.005
 
@@ -124,9 +128,9 @@ class TestLimit:
         truth = read_truth(truth_path(transcript.path))
         found = make_attack("likelihood").attack(view, 0)
         limits = ceilings(view, truth)
-        read = score_users(found.blocks, view.manifest, truth, view.users).values
+        read = score_users(found.blocks, view.manifest, truth, view.users)
         for metric in METRICS:
-            sign = -1 if metric in LOWER_IS_BETTER else 1
+            sign = -1 if metric in ERRORS else 1
             over = sign * (read[metric] - limits[metric].map)
             over = over[~np.isnan(over)]
             low, _ = interval(lambda v, axis: v.mean(axis=axis), (over,), 0)
@@ -138,15 +142,15 @@ class TestLimit:
         transcript = transcripts[scenario]
         view = noisy(transcript.view("server"), 100.0)
         truth = read_truth(truth_path(transcript.path))
-        limits, guess = ceilings(view, truth), guesses(view.manifest, truth, view.users)
+        limits, guess = ceilings(view, truth), baselines(view.manifest, truth, view.users)
         found = make_attack("guess-majority").attack(view, 0)
         for part in score(found, view.manifest, truth, ceilings=limits):
-            better = min if part.metric in LOWER_IS_BETTER else max
+            better = min if part.metric in ERRORS else max
             limit, baseline = part.ceiling.best, part.summary.baseline
             assert better(limit, baseline) == limit, part
             assert better(limit, part.summary.value) == limit, part
         for metric in ("rated_rating_accuracy", "rated_set_auc", "attribute_group_accuracy"):
-            baseline = np.nanmean(best_guess(metric, guess[metric])[1])
+            baseline = np.nanmean(best_of(metric in ERRORS, guess[metric])[1])
             assert np.nanmean(limits[metric].map) > baseline - 0.06, metric
 
     @pytest.mark.thorough
@@ -159,7 +163,7 @@ class TestLimit:
         wrong = replace(view, manifest=view.manifest.model_copy(update={"defenses": smaller}))
         assert np.nanmean(ceilings(view, truth)["rated_rating_accuracy"].map) < 0.9
         for metric, limit in ceilings(wrong, truth).items():
-            perfect = 0.0 if metric in LOWER_IS_BETTER else 1.0
+            perfect = 0.0 if metric in ERRORS else 1.0
             told = limit.map[~np.isnan(limit.map)]
             assert told.size, metric
             assert (told == perfect).all(), metric
@@ -214,7 +218,125 @@ class TestLimit:
         perfect = {"rated_rating_accuracy": Ceiling(half, np.ones(half.size), np.ones(half.size))}
         parts = {part.metric: part for part in score(found, view.manifest, truth, ceilings=perfect)}
         part = parts["rated_rating_accuracy"]
-        guess = guesses(view.manifest, truth, view.users)["rated_rating_accuracy"]["majority"]
+        guess = baselines(view.manifest, truth, view.users)["rated_rating_accuracy"]["majority"]
         expected = (half.size + np.sum(guess[1::2])) / view.users.size
         assert part.ceiling.map == part.ceiling.best == pytest.approx(expected)
         assert parts["rating_accuracy"].ceiling is None
+
+
+RATINGS = generate(Synthetic(users=24, items=60, seed=4))
+
+
+class Made(NamedTuple):
+    """A recording, its truth, which pairs were sent with their rating, and the client who receives most."""
+
+    transcript: Transcript
+    truth: Truth
+    sent: set[tuple[int, int]]
+    adversary: str
+
+
+def made(path, name, **options) -> Made:
+    victim = make_victim(name, {"factors": "4", **options})
+    record(victim, RATINGS, path, rounds=[0])
+    samples = victim.init(RATINGS, 0).samples
+    explicit = samples.kind == EXPLICIT
+    sent = set(zip(samples.user[explicit].tolist(), samples.item[explicit].tolist(), strict=True))
+    transcript = open_transcript(path)
+    receiver = int(np.bincount(transcript.deliveries.receiver).argmax())
+    return Made(transcript, read_truth(truth_path(path)), sent, f"neighbour:{receiver}")
+
+
+@pytest.fixture(scope="module")
+def yang(tmp_path_factory):
+    return made(tmp_path_factory.mktemp("yang") / "t", "dpmf-yang")
+
+
+def by_hand(truth: Truth, levels: list[float], user: int, item: int) -> tuple[float, float]:
+    """Bayes' rule, one rating at a time."""
+    table = truth.ratings.toarray()
+    mine, others = np.delete(table[user], item), np.delete(table[:, item], user)
+    weights = []
+    for level in levels:
+        share = ((table == level).sum() + 1) / ((table > 0).sum() + len(levels))
+        of_client = ((mine == level).sum() + len(levels) * share) / ((mine > 0).sum() + len(levels))
+        of_item = ((others == level).sum() + len(levels) * share) / ((others > 0).sum() + len(levels))
+        weights.append(of_client * of_item / share)
+    share_below = np.cumsum(weights) / np.sum(weights)
+    return levels[int(np.argmax(weights))], levels[int((share_below >= 0.5).argmax())]
+
+
+def test_guesses_by_hand(yang):
+    levels = yang.transcript.manifest.rating_levels
+    row, item = yang.truth.ratings.nonzero()
+    mode, median = guessed(yang.truth, np.array(levels), row[::7], item[::7])
+    expected = [by_hand(yang.truth, levels, user, at) for user, at in zip(row[::7], item[::7], strict=True)]
+    np.testing.assert_array_equal(np.stack([mode, median], axis=1), expected)
+
+
+def test_what_is_never_sent_is_guessed(yang):
+    """Each client's limit is what explicit rows carry and the guesses that are right; sets are told whole.
+
+    Of all ratings 3 stars is the most frequent one.
+    """
+    view, truth = yang.transcript.view(yang.adversary), yang.truth
+    assert computable(view)
+    limits = ceilings(view, truth)
+    table, levels = truth.ratings.toarray(), yang.transcript.manifest.rating_levels
+    users = limits["rated_rating_accuracy"].users
+    assert users.size > 3
+    for place, user in enumerate(users.tolist()):
+        right, error, most = [], [], []
+        for item in np.flatnonzero(table[user]).tolist():
+            told = (user, item) in yang.sent
+            mode, median = (table[user, item],) * 2 if told else by_hand(truth, levels, user, item)
+            right.append(mode == table[user, item])
+            error.append(abs(median - table[user, item]))
+            most.append(told or table[user, item] == 3)
+        assert limits["rated_rating_accuracy"].ml[place] == pytest.approx(np.mean(most))
+        assert limits["rated_rating_accuracy"].map[place] == pytest.approx(np.mean(right))
+        assert limits["rating_mae"].map[place] == pytest.approx(np.mean(error))
+        assert limits["users_fully_recovered"].map[place] == all(right)
+    assert 0.5 < limits["rated_rating_accuracy"].map.mean() < 0.9
+    assert all(np.nanmin([limits[name].ml, limits[name].map]) == 1 for name in RATED_SET_METRICS)
+
+
+def test_beside_the_score(yang):
+    """The attack's score has that limit, in the library and in the command; without the recording, none."""
+    view = yang.transcript.view(yang.adversary)
+    found = make_attack("cofactors").attack(view, 0)
+    scored = answer(found, yang.truth, transcript=yang.transcript, adversary=yang.adversary)
+    rows = {row["metric"]: row for row in scored.metrics}
+    limit = rows["rated_rating_accuracy"]["ceiling"]
+    limits = ceilings(view, yang.truth)["rated_rating_accuracy"]
+    assert limit == pytest.approx(max(limits.ml.mean(), limits.map.mean()))
+    assert limit < 0.9
+    assert rows["rated_set_auc"]["ceiling"] == 1
+    unseen = score(found, yang.transcript.manifest, yang.truth)
+    assert all(one.ceiling is None for one in unseen)
+
+
+def test_all_is_sent(tmp_path):
+    """Without positives every rating has a row."""
+    every = made(tmp_path / "t", "dpmf-yang", positive_share="0")
+    assert not every.transcript.manifest.withholds_ratings
+    found = make_attack("cofactors").attack(every.transcript.view(every.adversary), 0)
+    scores = {one.metric: one for one in score(found, every.transcript.manifest, every.truth)}
+    assert scores["rated_rating_accuracy"].ceiling.best == 1
+
+
+def test_pairs_left_out(tmp_path):
+    """DMF says nothing about the items of ratings that it leaves out: their set has no limit here."""
+    left = made(tmp_path / "t", "dmf", positive_share="0.4")
+    limits = ceilings(left.transcript.view(left.adversary), left.truth)
+    assert 0.6 < limits["rated_rating_accuracy"].map.mean() < 1
+    assert not set(RATED_SET_METRICS) & set(limits)
+
+
+def test_no_limit(yang):
+    """For whoever receives no rows, and under a defense."""
+    helper = yang.transcript.view("eavesdropper").select(np.zeros(0, int))
+    assert obstacle(helper) == "the view has no clients"
+    noisy = yang.transcript.manifest.model_copy(update={"defenses": [{"name": "laplace", "scale": 1.0}]})
+    view = yang.transcript.view(yang.adversary)
+    assert "together with laplace" in obstacle(type(view)(**{**vars(view), "manifest": noisy}))

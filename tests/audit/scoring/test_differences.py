@@ -10,12 +10,17 @@ import numpy as np
 import pytest
 
 from attacks.base import Estimates, Reconstruction, Scope
-from audit.scoring.differences import DIFFERENCES, OF_SCOPE, SIZES, difference_accuracy, difference_guesses
+from audit.scoring.baselines import Population, difference_sizes
+from audit.scoring.baselines import differences as no_difference
+from audit.scoring.metrics import DIFFERENCES, SIZES, UserScores, score_users
 from audit.scoring.reliability import reliability
 from audit.scoring.score import score
+from audit.scoring.truth import Truth
 from audit.scoring.verdicts import INCONCLUSIVE, LEAK, NO_EVIDENCE
 from tests.audit.scoring.test_metrics import manifest, truth_of
+from victims.transcript.manifest import Manifest
 
+OF_SCOPE = {Scope.DIFFERENCES: DIFFERENCES, Scope.SIZES: SIZES}
 LOWER = 4  # the highest level of ratings that may as well be one higher
 
 
@@ -38,6 +43,15 @@ def answered(value: np.ndarray, scope: Scope = Scope.DIFFERENCES) -> Reconstruct
     return Reconstruction("test", np.arange(len(value)), (block(value),), scope=scope)
 
 
+def shares(value: np.ndarray, facts: Manifest, truth: Truth) -> UserScores:
+    """Both metrics of answers."""
+    users = np.arange(len(value))
+    return {
+        metric: score_users((block(value),), facts, truth, users, scope)[metric]
+        for scope, metric in OF_SCOPE.items()
+    }
+
+
 def by_pairs(value: np.ndarray, actual: np.ndarray, of: Callable[[float], float] = float) -> float:
     """The definition, pair by pair."""
     pairs = permutations(np.flatnonzero(actual > 0), 2)
@@ -49,11 +63,11 @@ def test_it_is_the_share_of_pairs_that_are_right():
     rng = np.random.default_rng(1)
     value = np.where(rng.random(ratings.shape) < 0.3, 1.0, ratings)
     value = np.where((ratings > 0) & (rng.random(ratings.shape) < 0.9), value, np.nan)
-    found = difference_accuracy((block(value),), facts, truth, np.arange(6))
+    found = shares(value, facts, truth)
     for metric, of in ((DIFFERENCES, float), (SIZES, abs)):
         pairs = [by_pairs(*both, of) for both in zip(value, ratings, strict=True)]
         np.testing.assert_allclose(found[metric], pairs)
-    same = difference_guesses(DIFFERENCES, truth, np.arange(6))["majority"]
+    same = no_difference(Population(facts, truth, np.arange(6)))["majority"]
     np.testing.assert_allclose(same, [by_pairs(np.zeros(40), one) for one in ratings])
 
 
@@ -65,7 +79,8 @@ def test_the_commonest_size_is_the_guess_of_sizes(likes):
     truth = truth_of(ratings, np.zeros((8, 0)))
     alike = np.mean([a == b for a, b in permutations(ratings[0], 2)])
     assert (alike < 0.5) == (likes == 10)
-    found = difference_guesses(SIZES, truth, np.arange(8))["majority"]
+    facts = manifest("observed-only", *ratings.shape, groups=())
+    found = difference_sizes(Population(facts, truth, np.arange(8)))["majority"]
     np.testing.assert_allclose(found, max(alike, 1 - alike))
 
 
@@ -73,7 +88,7 @@ def test_one_rating_has_no_difference():
     truth = truth_of(np.array([[3.0, 0.0], [2.0, 4.0]]), np.zeros((2, 0)))
     facts = manifest("observed-only", 2, 2, groups=())
     value = np.array([[3.0, np.nan], [2.0, 4.0]])
-    found = difference_accuracy((block(value),), facts, truth, np.arange(2))
+    found = shares(value, facts, truth)
     for metric in (DIFFERENCES, SIZES):
         np.testing.assert_array_equal(found[metric], [np.nan, 1.0])
 

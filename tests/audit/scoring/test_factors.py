@@ -20,11 +20,12 @@ from attacks.sums.aggregate import Aggregate
 from attacks.trajectory.attack import Trajectory
 from audit.factories import make_defense
 from audit.keys import view_of
-from audit.scoring.factor_scores import FACTOR_METRICS, score_factors
-from audit.scoring.factor_truth import FactorTruth, factors_beside, read_factors
-from audit.scoring.reconstruction_files import read_reconstruction, write_reconstruction
+from audit.scoring.answers import Factors
+from audit.scoring.baselines import factor_cosine
+from audit.scoring.files import read_reconstruction, write_reconstruction
+from audit.scoring.metrics import FACTOR_METRICS, METRICS
 from audit.scoring.score import score
-from audit.scoring.truth import read_truth
+from audit.scoring.truth import FactorTruth, factors_beside, read_factors, read_truth
 from defenses.noise.laplace import Laplace
 from defenses.noise.objective_noise import ObjectiveNoise
 from tests.conftest import SCENARIOS
@@ -43,7 +44,7 @@ from victims.transcript.writer import Table
 def errors(found: Reconstruction, path: Path) -> np.ndarray:
     """Relative error of every factor that was read."""
     truth = read_truth(truth_path(path)).factors
-    return score_factors(found.factors, truth, found.factors.users)["factor_relative_error"].values
+    return Factors(found.factors, truth, found.factors.users).error(found.factors.value)
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
@@ -125,22 +126,22 @@ def test_scores_by_hand():
     found = ClientFactors(
         np.array([0, 1], np.int32), np.array([7, 7], np.int32), np.array([[3.0, 4.0], [0.0, -1.0]])
     )
-    scores = score_factors(found, truth, np.array([0, 1, 2]))
-    cosine, error = (scores[name] for name in FACTOR_METRICS)
-    assert np.allclose(cosine.values, [1, 1, np.nan], equal_nan=True)
-    assert np.allclose(error.values, [0, 1.5, np.nan], equal_nan=True)
-    assert np.allclose(error.guesses["zero"], 1)
+    factors = Factors(found, truth, np.array([0, 1, 2]))
+    cosine, error = (one for one in METRICS if one.name in FACTOR_METRICS)
+    assert np.allclose(cosine.score(factors), [1, 1, np.nan], equal_nan=True)
+    assert np.allclose(error.score(factors), [0, 1.5, np.nan], equal_nan=True)
+    assert np.allclose(error.baselines(factors)["zero"], 1)
     others = np.array([[0.5, 1.0], [2.0, 2.0], [1.5, 3.0]])
     own = truth.value
     assert np.allclose(
-        error.guesses["mean"], np.linalg.norm(others - own, axis=1) / np.linalg.norm(own, axis=1)
+        error.baselines(factors)["mean"], np.linalg.norm(others - own, axis=1) / np.linalg.norm(own, axis=1)
     )
     cosines = (
         np.abs((others * own).sum(axis=1)) / np.linalg.norm(others, axis=1) / np.linalg.norm(own, axis=1)
     )
-    assert np.allclose(cosine.guesses["mean"], cosines)
+    assert np.allclose(cosine.baselines(factors)["mean"], cosines)
     with pytest.raises(InputError, match="as many numbers"):
-        score_factors(ClientFactors(found.users, found.round, np.ones((2, 3))), truth, np.array([0, 1, 2]))
+        Factors(ClientFactors(found.users, found.round, np.ones((2, 3))), truth, np.array([0, 1, 2]))
 
 
 @pytest.mark.parametrize("factors", [1, 2, 10])
@@ -150,7 +151,7 @@ def test_expected_cosine_of_a_random_direction(factors):
     cosines = np.abs(draws[:, 0]) / np.linalg.norm(draws, axis=1)
     truth = FactorTruth(np.array([0]), np.array([0]), np.ones((1, factors)))
     found = ClientFactors(np.zeros(1, np.int32), np.zeros(1, np.int32), np.ones((1, factors)))
-    guess = score_factors(found, truth, np.array([0]))["factor_cosine"].guesses["random"][0]
+    guess = factor_cosine(Factors(found, truth, np.array([0])))["random"][0]
     assert abs(guess - cosines.mean()) <= 5 * cosines.std() / math.sqrt(cosines.size) + 1e-12
 
 

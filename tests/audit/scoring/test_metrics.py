@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attacks.base import Estimates, Reconstruction
-from audit.scoring.answers_said import claimed_rated
-from audit.scoring.baselines import best_guess, guesses
-from audit.scoring.metrics import score_users
+from audit.scoring.answers import Answers, round_ratings
+from audit.scoring.baselines import Candidates, Population, best_of
+from audit.scoring.metrics import METRICS, metrics_of, score_users
 from audit.scoring.reliability import reliability
 from audit.scoring.score import NO_ATTRIBUTES, score
 from audit.scoring.truth import Truth
@@ -61,6 +61,12 @@ def block(estimate: np.ndarray, attributes: np.ndarray, keep: np.ndarray) -> Est
     return Estimates(np.arange(n_users), kind, index, value)
 
 
+def baselines(facts: Manifest, truth: Truth, users: np.ndarray) -> dict[str, Candidates]:
+    """Those of every metric of ratings and attributes."""
+    population = Population(facts, truth, users)
+    return {one.name: one.baselines(population) for one in metrics_of(facts)}
+
+
 def brute_auc(strength: np.ndarray, rated: np.ndarray) -> float:
     pairs = [(a > b) + 0.5 * (a == b) for a in strength[rated] for b in strength[~rated]]
     return float(np.mean(pairs)) if pairs else np.nan
@@ -77,9 +83,7 @@ def test_include_unrated_scores_equal_brute_force(seed, ties, partial):
     keep[:, 1] = True
     facts = manifest("include-unrated", *ratings.shape)
     noisy = attributes + rng.normal(0, 0.5, attributes.shape)
-    scores = score_users(
-        (block(estimate, noisy, keep),), facts, truth_of(ratings, attributes), np.arange(9)
-    ).values
+    scores = score_users((block(estimate, noisy, keep),), facts, truth_of(ratings, attributes), np.arange(9))
     for user in range(9):
         shown = np.where(keep[user], estimate[user], 0)
         answer = np.array([min([0, 1, 2, 3, 4, 5], key=lambda x, v=v: abs(x - v)) for v in shown])
@@ -117,7 +121,7 @@ def test_observed_only_counts_wrong_and_missing_items():
         facts,
         truth_of(ratings, attributes),
         np.arange(1),
-    ).values
+    )
     assert scores["rating_accuracy"][0] == pytest.approx(1 / 4)  # items 0, 1, 2 and the missed 3
     assert scores["rated_rating_accuracy"][0] == pytest.approx(1 / 3)
     assert np.isnan(scores["attribute_group_accuracy"][0])  # nobody is active in a block
@@ -130,10 +134,32 @@ def test_an_answer_of_zero_says_unrated_in_observed_only():
     whole = block(ratings, attributes, np.ones(ratings.shape, bool))
     scores = score_users((whole,), unrated, truth_of(ratings, attributes), np.arange(9))
     for name in ("rated_set_auc", "rated_set_f1", "tpr_at_fpr_0.1pct"):
-        assert (scores.values[name] == 1).all(), name
+        assert (scores[name] == 1).all(), name
     poor = block(np.where(ratings > 0, 0.3, 0), attributes, np.ones(ratings.shape, bool))
     scores = score_users((poor,), unrated, truth_of(ratings, attributes), np.arange(9))
-    assert (scores.values["rated_set_auc"] == 1).all(), "an estimate below the grid is one of a rating"
+    assert (scores["rated_set_auc"] == 1).all(), "an estimate below the grid is one of a rating"
+
+
+def test_rounding_follows_equation_43_on_other_grids():
+    found = round_ratings(np.array([-1.0, 0.2, 0.3, 1.3, 7.0]), [0.5, 1.0, 1.5])
+    np.testing.assert_array_equal(found, [0, 0, 0.5, 1.5, 1.5])
+
+
+def test_the_table_of_metrics_is_whole():
+    """Each name once; of perfect answers each is ``best``, and its baselines are about every client."""
+    _, ratings, attributes = population(1)
+    assert len({one.name for one in METRICS}) == len(METRICS)
+    for weighting in ("observed-only", "include-unrated"):
+        facts, truth = manifest(weighting, *ratings.shape), truth_of(ratings, attributes)
+        perfect = block(ratings, attributes, np.ones(ratings.shape, bool))
+        guessed = Population(facts, truth, np.arange(9))
+        for scope in {scope for one in METRICS for scope in one.scopes}:
+            values = score_users((perfect,), facts, truth, np.arange(9), scope)
+            asked = metrics_of(facts, scope)
+            assert [one.name for one in asked] == list(values)
+            for one in asked:
+                np.testing.assert_allclose(values[one.name], one.best, err_msg=one.name)
+                assert {guess.shape for guess in one.baselines(guessed).values()} == {(9,)}
 
 
 def test_a_truth_about_attributes_alone_has_no_ratings():
@@ -141,7 +167,7 @@ def test_a_truth_about_attributes_alone_has_no_ratings():
     claimed = block(np.array([[4.0, 2, 5], [1, 3, 3]]), who, np.ones((2, 3), bool))
     own_lists = replace(claimed, kind=claimed.kind.repeat(2, axis=0), index=claimed.index.repeat(2, axis=0))
     nothing = truth_of(np.zeros((2, 3)), who)
-    scores = score_users((own_lists,), manifest("observed-only", 2, 3), nothing, np.arange(2)).values
+    scores = score_users((own_lists,), manifest("observed-only", 2, 3), nothing, np.arange(2))
     assert (scores["attribute_accuracy"] == 1).all()
     assert np.isnan(scores["rated_rating_accuracy"]).all()
 
@@ -167,7 +193,7 @@ class TestBaselines:
     def test_popularity_equals_brute_force(self, seed):
         _, ratings, attributes = population(seed)
         facts = manifest("include-unrated", *ratings.shape)
-        found = guesses(facts, truth_of(ratings, attributes), np.arange(9))
+        found = baselines(facts, truth_of(ratings, attributes), np.arange(9))
         counts = (ratings > 0).sum(axis=0)
         for user in range(9):
             rated = ratings[user] > 0
@@ -178,19 +204,19 @@ class TestBaselines:
     def test_names_and_values(self):
         _, ratings, attributes = population(4)
         truth = truth_of(ratings, attributes)
-        found = guesses(manifest("include-unrated", *ratings.shape), truth, np.arange(9))
-        name, values = best_guess("rating_accuracy", found["rating_accuracy"])
+        found = baselines(manifest("include-unrated", *ratings.shape), truth, np.arange(9))
+        name, values = best_of(False, found["rating_accuracy"])
         assert name == "all-zero"
         np.testing.assert_allclose(values, (ratings == 0).mean(axis=1))
-        found = guesses(manifest("observed-only", *ratings.shape), truth, np.arange(9))
-        name, values = best_guess("rated_rating_accuracy", found["rated_rating_accuracy"])
+        found = baselines(manifest("observed-only", *ratings.shape), truth, np.arange(9))
+        name, values = best_of(False, found["rated_rating_accuracy"])
         assert name == "majority"
         mode = np.bincount(ratings[ratings > 0].astype(int)).argmax()
         np.testing.assert_allclose(values, [(r[r > 0] == mode).mean() for r in ratings])
         assert found["attribute_accuracy"]["all-zero"] == pytest.approx(1 - 2 / 5)
 
     def test_smaller_is_better_for_errors(self):
-        name, _ = best_guess("rating_mae", {"a": np.array([2.0]), "b": np.array([1.0])})
+        name, _ = best_of(True, {"a": np.array([2.0]), "b": np.array([1.0])})
         assert name == "b"
 
 
@@ -206,7 +232,7 @@ def test_abstained_clients_count_with_the_guess():
     )
     rows = {part.metric: part for part in score(found, facts, truth)}
     accuracy = rows["rating_accuracy"]
-    guess = guesses(facts, truth, np.arange(9))["rating_accuracy"]["majority"][2]
+    guess = baselines(facts, truth, np.arange(9))["rating_accuracy"]["majority"][2]
     assert accuracy.n_abstained == 1
     assert accuracy.summary.value == pytest.approx((8 + guess) / 9)
 
@@ -256,7 +282,7 @@ class TestEachQuestionHasItsAnswer:
         given = {name: np.concatenate([np.array([part]), blank], axis=1) for name, part in given.items()}
         answer = replace(whole, **given)
         facts = manifest("include-unrated", 1, 6)
-        scores = score_users((answer,), facts, truth_of(ratings, np.zeros((1, 5))), np.arange(1)).values
+        scores = score_users((answer,), facts, truth_of(ratings, np.zeros((1, 5))), np.arange(1))
         return {name: values[0] for name, values in scores.items()}
 
     def test_without_them_the_answer_itself_stands_for_all(self):
@@ -289,9 +315,9 @@ class TestEachQuestionHasItsAnswer:
         """Expected F1 of k claims as 2 E[hits] / (k + E[rated]): no other number of claims has more."""
         share = np.random.default_rng(seed).beta(0.3, 1, (3, 30))
         whole = Estimates(np.arange(3), np.zeros((1, 30), np.int8), np.arange(30)[None], share)
-        claimed = claimed_rated(
-            replace(whole, rated_probability=share), share, manifest("include-unrated", 3, 30)
-        )
+        said = replace(whole, rated_probability=share)
+        nothing = truth_of(np.zeros((3, 30)), np.zeros((3, 0)))
+        claimed = Answers(said, manifest("include-unrated", 3, 30, ()), nothing).claimed
         for row, mine in zip(share, claimed, strict=True):
             ordered = np.sort(row)[::-1]
             expected = [2 * ordered[:k].sum() / (k + row.sum()) for k in range(1, 31)]

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from audit.factories import make_attack, make_defense
-from audit.scoring.ceiling import computable
+from audit.scoring.decoder import computable
 from defenses.noise.gaussian import Gaussian
 from defenses.noise.laplace import Laplace
 from victims.common.errors import InputError

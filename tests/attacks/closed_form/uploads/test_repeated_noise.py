@@ -7,7 +7,7 @@ import pytest
 
 import factorleak as fl
 from attacks.closed_form.uploads.repeated_noise import noise_repeats
-from audit.scoring.ceiling import obstacle
+from audit.scoring.decoder import obstacle
 from audit.scoring.truth import read_truth
 from victims.transcript.beside import truth_path
 

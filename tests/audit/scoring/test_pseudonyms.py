@@ -7,7 +7,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from audit.scoring.linking import NAMED, NAMES, PRECISION, RECALL, link_scores, unsaid
+from audit.scoring.pseudonyms import NAMED, NAMES, PRECISION, RECALL, link_scores, unsaid
 
 
 def test_by_hand():

@@ -12,8 +12,7 @@ import pyarrow as pa
 import pytest
 
 from attacks.base import OPTIONAL, Estimates, Identities, Outcome, Reconstruction, Scope, all_abstain
-from audit.scoring.reconstruction_files import read_reconstruction, write_reconstruction
-from audit.scoring.reconstruction_origin import KEY
+from audit.scoring.files import KEY, read_reconstruction, write_reconstruction
 from audit.scoring.score import score
 from audit.scoring.truth import read_truth
 from tests.audit.scoring.test_metrics import manifest
@@ -264,6 +263,13 @@ def test_bad_rows_are_refused(tmp_path, columns, words):
         read_reconstruction(written(tmp_path / "r.arrow", about(n_attributes=2), **columns))
 
 
+def test_escapes_in_reasons_are_shown(tmp_path):
+    text, shown = "all is well\n\x1b[2Jverdict: LEAK", "all is well\\n\\x1b[2Jverdict: LEAK"
+    header = about(n_attributes=2, outcome="not applicable", obstacle=text, abstained={"0": text})
+    found = read_reconstruction(written(tmp_path / "r.arrow", header)).reconstruction
+    assert (found.obstacle, found.abstained[0]) == (shown, shown)
+
+
 def truth_file(path: Path, user: list[int], kind: list[int], index: list[int], value: list[float]) -> Path:
     columns = {"user": pa.array(user, pa.int32()), "kind": kind_array(np.array(kind, np.int8))}
     columns |= {"index": pa.array(index, pa.int32()), "value": pa.array(value)}
@@ -325,9 +331,6 @@ def test_answers_beyond_another_manifest_are_refused(tmp_path):
 SCORED_IN = """
 import sys
 from pathlib import Path
-from audit.scoring.reconstruction_files import read_reconstruction
-from audit.scoring.score import score
-from audit.scoring.truth import read_truth
 from victims.common.limits import peak_memory
 stored = read_reconstruction(Path(sys.argv[1]))
 score(stored.reconstruction, stored.origin.manifest, read_truth(Path(sys.argv[2])))
