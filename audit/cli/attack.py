@@ -55,7 +55,7 @@ def attack(
     from audit.option_texts import parse_options
     from audit.scoring.files import write_reconstruction
     from audit.scoring.verdicts import grouped
-    from victims.transcript.client_names import called_by_name
+    from victims.transcript.adversaries import called_by_name
 
     output = Output(quiet, as_json)
     with output.progress(attack or "attack") as update_bar:

@@ -4,44 +4,304 @@ Behind ``factorleak claims``. A cell is one protocol and reading of the noise: t
 recorded and attacked (``trajectory``), and so is what a fellow client sees, V of every round (``aggregate``);
 a second one with planted canaries gives the empirical lower bound of epsilon view by view
 (``audit.epsilon.canaries``, ``audit.epsilon.lower_bounds``), and training to the end gives the recommender's
-error. A cell of repetitions gives a second bound, of one client's rating (``audit.epsilon.many_runs``). The
+error. A cell of repetitions gives a second bound, of one client's rating (``canaries.repeat``). The
 claim of a rating is its budget; a bound above the largest claim refutes it.
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float
 
-from audit.epsilon.claim_bounds import planted_bounds, repeated_bounds
-from audit.epsilon.claim_cells import Claim, cells_of, recorded, tasks_of, trained
-from audit.epsilon.many_runs import typical_client
+from audit.code_identity import FILE, code_used
+from audit.epsilon.accounts import accounts_of
+from audit.epsilon.canaries import (
+    Worlds,
+    plant,
+    repeat,
+    score_exact,
+    score_final,
+    score_noisy,
+    typical_client,
+    worlds,
+)
+from audit.epsilon.lower_bounds import Bound, from_one_run, from_repetitions
 from audit.experiments.answers import answered
 from audit.experiments.experiment import Experiment
 from audit.experiments.grid import Cell, Procedure, Say, only_ratings
-from audit.experiments.metric_rows import metric_rows
+from audit.experiments.metric_rows import failed_row, metric_rows
+from audit.experiments.naming import cell_path, content_of
 from audit.experiments.options import check
 from audit.experiments.plan import Claims
 from audit.experiments.plan_rules import each_once, refuse_said_elsewhere, refuse_too_many
-from audit.experiments.private_mf import TESTED, VICTIM
+from audit.experiments.private_mf import NOWHERE, TESTED, VICTIM, System, system_of
 from audit.experiments.results import Row, make_row
 from audit.factories import make_attack, make_defenses, make_victim
 from audit.scoring.ceiling import Ceiling
 from audit.scoring.truth import Truth, read_truth
 from defenses.accounting.budgets import Specification, budgets, draw
+from defenses.accounting.promises import Promising
+from defenses.accounting.shared_noise import epsilon_given_h
 from victims.common.errors import InputError
 from victims.common.files import remove
 from victims.data.movielens_files import published_split
 from victims.data.ratings import Ratings
 from victims.data.subsets import leave_out
 from victims.evaluation.rating_error import predictions
-from victims.training import sent_rows
-from victims.transcript.beside import truth_path
+from victims.recording import record
+from victims.training import Run, sent_rows, start
 from victims.transcript.reader import open_transcript
+from victims.transcript.view import View
+from victims.transcript.beside import truth_path
+
+BOUND = "empirical_epsilon"  # the metric
+NO_NOISE = "none"  # of a protocol that nothing protects
+
+
+@dataclass(frozen=True)
+class Claim:
+    """The task of a cell."""
+
+    plan: Claims
+    protocol: str
+    noise: str
+    epsilon: float  # largest budget
+    repetitions: int  # 0 plants ratings instead
+    n_users: int
+
+    @property
+    def system(self) -> System:
+        """What the protocol is made of."""
+        return system_of(self.protocol)
+
+    @property
+    def defense(self) -> str:
+        """What protects the protocol."""
+        return self.system.defense_text(self.noise, self.plan.epochs, epsilon=self.epsilon)
+
+    def columns(self) -> Row:
+        """Columns that all rows have in common."""
+        return {
+            "victim": self.protocol,
+            "update": "sgd",
+            "weighting": "observed-only",
+            "data": self.plan.data,
+            "defense": self.defense,
+            "seed": self.plan.seed,
+            "n_users": self.n_users,
+        }
+
+    def failed(self, error: Exception) -> list[Row]:
+        """Make the row of a claim that could not be audited."""
+        return [failed_row(self.columns(), error, BOUND, verdict="")]
+
+
+def tasks_of(plan: Claims, n_users: int) -> list[Claim]:
+    """List what a plan audits."""
+    return [
+        Claim(plan, protocol, noise, epsilon, repetitions, n_users)
+        for epsilon in plan.epsilons
+        for protocol in plan.protocols
+        for noise in (plan.noises if system_of(protocol).is_private else (NO_NOISE,))
+        for repetitions in ((0, plan.repetitions) if plan.repetitions and noise != NO_NOISE else (0,))
+    ]
+
+
+def cells_of(plan: Claims, ratings: Ratings, directory: Path) -> list[Cell[Claim]]:
+    """List the cells of a plan."""
+    if np.diff(ratings.indptr).min() < 1:
+        raise InputError("every client must have a rating, for one of each is planted; drop the others")
+    content = content_of(ratings)
+    if published_split(plan.source or plan.data, ratings) is None:
+        plan = replace(plan, source=NOWHERE)
+    return [_cell(task, content, directory) for task in tasks_of(plan, ratings.n_users)]
+
+
+def _cell(task: Claim, content: str, directory: Path) -> Cell[Claim]:
+    """A cell with a folder for one recording after the other."""
+    plan = task.plan
+    identity = {
+        "code": code_used(VICTIM, [task.defense]),
+        "ratings": content,
+        "defense": task.defense,
+        "victim": plan.victim,
+        "rounds": plan.rounds,
+        "seed": plan.seed,
+        "repetitions": task.repetitions,
+    } | ({} if plan.bounds else {"bounds": False})
+    repeated = "-repeated" if task.repetitions else ""
+    protocol = task.protocol.replace(":", "-")
+    path = cell_path(directory, f"{protocol}-{task.noise}-{task.epsilon:g}{repeated}", identity)
+    reads_files = plan.source != NOWHERE or f"{FILE}=" in task.defense
+    place = "here" if reads_files else "anywhere"
+    return Cell(task, path, (path.with_suffix(".parts"),), place=place)  # type: ignore[arg-type]
+
+
+def trained(claim: Claim, ratings: Ratings, rounds: int) -> Run:
+    """Train the system of a claim."""
+    plan = claim.plan
+    run = start(make_victim(VICTIM, plan.victim), ratings, make_defenses(claim.defense), plan.seed)
+    for round_ in range(rounds):
+        run = run.trained(round_)
+    return run
+
+
+def recorded(claim: Claim, ratings: Ratings, folder: Path) -> View:
+    """Record the system of a claim."""
+    plan = claim.plan
+    victim, defenses = make_victim(VICTIM, plan.victim), make_defenses(claim.defense)
+    record(victim, ratings, folder, rounds=range(plan.rounds), defenses=defenses, seed=plan.seed)
+    return open_transcript(folder).view("server")
+
+
+VIEWS = ("all rounds", "first round", "final V")
+
+
+def planted_bounds(task: Claim, ratings: Ratings, folder: Path, shared: Row) -> list[Row]:
+    """Bound epsilon from below, view by view, by ratings planted in one run.
+
+    For all canaries, and for the third of them with the smallest claims.
+
+    References
+    ----------
+    Steinke, Nasr and Jagielski 2023, arXiv:2305.08846.
+    """
+    plan = task.plan
+    canaries = plant(ratings, plan.seed)
+    defenses = make_defenses(task.defense)
+    both = worlds(canaries, defenses, plan.seed)
+    view = recorded(task, canaries.ratings, folder / "canaries")
+    rows = []
+    for name in VIEWS if task.noise != NO_NOISE else ("all rounds", "final V"):
+        begin = time.perf_counter()
+        score = _scores(task, name, view, both, canaries.ratings)
+        seconds = time.perf_counter() - begin
+        found = _bound_rows(task, name, score, canaries.coin, ratings, canaries.entry, shared)
+        rows += [{**row, "seconds": seconds} for row in found]
+    return rows
+
+
+def _scores(
+    task: Claim, name: str, view: View, both: Worlds, ratings: Ratings
+) -> Float[np.ndarray, " users"]:
+    noisy = task.noise in ("fresh", "composed")
+    if name == "final V":
+        last = trained(task, ratings, task.plan.epochs)
+        return score_final(np.asarray(last.state.item_factors), both)
+    if name == "first round":
+        first = view.during([int(view.rounds[0])])
+        return score_noisy(first, both, task.plan.seed)
+    return score_noisy(view, both, task.plan.seed) if noisy else score_exact(view, both)
+
+
+def _bound_rows(
+    task: Claim,
+    view: str,
+    score: Float[np.ndarray, " users"],
+    coin: np.ndarray,
+    ratings: Ratings,
+    entry: np.ndarray,
+    shared: Row,
+) -> list[Row]:
+    claim = _claims(task, ratings, task.plan.seed)[entry]
+    groups = {"all": np.ones(claim.size, bool)}
+    if claim.min() < claim.max():
+        groups["smallest third"] = claim <= np.quantile(claim, 1 / 3)
+    return [
+        _bound_row(task, view, words, from_one_run(score[chosen], coin[chosen]), float(claim[chosen].max()),
+                   ratings, shared)
+        for words, chosen in groups.items()
+    ]  # fmt: skip
+
+
+def _bound_row(
+    task: Claim, view: str, words: str, bound: Bound, claim: float, ratings: Ratings, shared: Row
+) -> Row:
+    """A bound beside the largest claim that it speaks of."""
+    return make_row(
+        **{**shared, "n_users": bound.trials},
+        adversary=f"{view}, {words}",
+        attack="neighbours",
+        rounds=1 if view == "first round" else task.plan.rounds,
+        metric=BOUND,
+        value=bound.epsilon,
+        ci_low=bound.epsilon,
+        ci_high=float("inf"),
+        baseline=claim,
+        baseline_name="largest claim",
+        ceiling=bound.most,
+        status="ran",
+        verdict=_refuted(bound.epsilon, claim),
+        reason=_account(task, view, claim, ratings),
+    )
+
+
+def repeated_bounds(task: Claim, ratings: Ratings, folder: Path, shared: Row) -> list[Row]:
+    """Bound epsilon from below, view by view, for one client's rating, by independent runs."""
+    plan = task.plan
+    canaries = plant(ratings, plan.seed)
+    begin = time.perf_counter()
+    found = repeat(
+        make_victim(VICTIM, plan.victim),
+        canaries,
+        lambda: make_defenses(task.defense),
+        folder / "repeated",
+        rounds=plan.rounds,
+        noisy=task.noise != "once",
+        runs=task.repetitions,
+        seed=plan.seed,
+    )
+    who = typical_client(ratings)
+    words = f"client {who}, {task.repetitions} runs a world"
+    seeds = range(plan.seed + 1, plan.seed + 1 + 2 * task.repetitions)
+    claim = max(float(_claims(task, ratings, seed)[canaries.entry[who]]) for seed in seeds)
+    seconds = time.perf_counter() - begin
+    return [
+        {
+            **_bound_row(task, view, words, from_repetitions(found.high[view], found.low[view]), claim,
+                         ratings, shared),
+            "seconds": seconds,
+        }
+        for view in found.high
+    ]  # fmt: skip
+
+
+def _claims(task: Claim, ratings: Ratings, seed: int) -> Float[np.ndarray, " ratings"]:
+    """The budget that each rating was promised; infinite where no defense promises any."""
+    promising = [defense for defense in make_defenses(task.defense) if isinstance(defense, Promising)]
+    if not promising:
+        return np.full(ratings.n_ratings, np.inf)
+    return promising[0].promised(ratings, seed)
+
+
+def _refuted(bound: float, claim: float) -> str:
+    if not np.isfinite(claim):
+        return "no claim"
+    return "CLAIM REFUTED" if bound > claim else "not refuted"
+
+
+def _account(task: Claim, view: str, claim: float, ratings: Ratings) -> str:
+    """What is proved for that view, in words: of the recommender, who knows h."""
+    if task.noise == NO_NOISE:
+        return "no noise"
+    rounds = 1 if view == "first round" else task.plan.rounds
+    defenses, victim = make_defenses(task.defense), make_victim(VICTIM, task.plan.victim)
+    told = accounts_of(VICTIM, [victim], defenses, ratings, n_rounds=rounds, seed=task.plan.seed)
+    (account,) = next(one.accounts for one in told if one.accounts)
+    if account.unproved or view == "final V":
+        return account.unproved or "nothing is proved: the proof needs V stationary and U unchanged"
+    line = account.lines[-1]
+    if not np.isfinite(line.at_delta):
+        return f"none: {line.why}"
+    share = claim / task.plan.epochs if task.noise == "composed" else claim
+    raters = int(np.bincount(ratings.items, minlength=ratings.n_items).max())
+    least = epsilon_given_h(share, raters, line.delta)
+    size = f"{least:,.0f}" if least >= 100 else f"{least:.2g}"
+    return f"delta = 0: none; delta = {line.delta:g}: {size} ({raters} raters)"
 
 
 def settled(plan: Claims) -> Claims:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Bool, Float
-from scipy import stats
+from scipy.special import betaincinv  # scipy.stats takes a second to import
 
 from victims.common.errors import InputError
 from victims.common.validation import require, strictly_between
@@ -68,8 +68,8 @@ def from_repetitions(
 
 def _log_ratio(more: Bool[np.ndarray, " a"], less: Bool[np.ndarray, " b"], level: float) -> float:
     """log of the least likely ratio of two frequencies."""
-    low = stats.beta.ppf(level, more.sum(), more.size - more.sum() + 1) if more.any() else 0.0
-    high = stats.beta.ppf(1 - level, less.sum() + 1, less.size - less.sum()) if not less.all() else 1.0
+    low = betaincinv(more.sum(), more.size - more.sum() + 1, level) if more.any() else 0.0
+    high = betaincinv(less.sum() + 1, less.size - less.sum(), 1 - level) if not less.all() else 1.0
     return float(np.log(low / high)) if low > 0 else -np.inf
 
 
@@ -100,7 +100,7 @@ def from_one_run(
 def _logit_of_least(right: int, guesses: int, level: float) -> float:
     if right == 0:
         return 0.0
-    least = stats.beta.ppf(level, right, guesses - right + 1)
+    least = betaincinv(right, guesses - right + 1, level)
     return float(max(np.log(least / (1 - least)), 0.0))
 
 

@@ -25,13 +25,15 @@ from victims.common.complaints import first_complaint
 from victims.common.errors import InputError, one_line, printable
 from victims.common.given_files import existing_file
 from victims.common.limits import DEEPEST, depth_of, refuse_absurd_sizes
-from victims.transcript.arrow import INT32_MAX, ColumnFile, open_columns
+from victims.transcript.kinds import INT32_MAX
+from victims.transcript.columns import ColumnFile, open_columns
 from victims.transcript.columns import finite_chunks, integer_chunks, kind_chunks
 from victims.transcript.kinds import OF_FACTORS
 from victims.transcript.manifest import Manifest
-from victims.transcript.manifest_2 import Manifest2, file_of
+from victims.transcript.manifest import Manifest2, file_of
 from victims.transcript.view import ATTRIBUTE, ITEM, KINDS
-from victims.transcript.writer import kind_array, write_columns
+from victims.transcript.given_columns import kind_array
+from victims.transcript.beside import write_columns
 
 KEY = b"factorleak-reconstruction"
 FORMER_OPTIONS = {  # option and value in files before outcome, scope and identities: the field and its value

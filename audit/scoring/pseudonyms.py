@@ -36,7 +36,7 @@ from audit.scoring.verdicts import (
     why_verdict,
 )
 from victims.transcript.manifest import Manifest
-from victims.transcript.reader import Transcript
+from victims.transcript.recorded import Transcript
 from victims.transcript.view import ITEM, Copies, View
 
 CLAIMED, SHARE, CLIENTS = "claimed_rating_accuracy", "share_of_ratings_read", "share_of_clients_read"

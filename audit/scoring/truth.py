@@ -17,8 +17,9 @@ from jaxtyping import Float, Int
 from victims.common.errors import InputError
 from victims.common.given_files import existing_file
 from victims.common.limits import LARGEST_LEVEL, SMALLEST_LEVEL, refuse_absurd_table
-from victims.transcript.arrow import INT32_MAX, open_columns
-from victims.transcript.client_names import some_names
+from victims.transcript.kinds import INT32_MAX
+from victims.transcript.columns import open_columns
+from victims.transcript.adversaries import some_names
 from victims.transcript.columns import finite_chunks, integer_chunks, kind_chunks, vector_chunks
 from victims.transcript.kinds import OF_FACTORS
 from victims.transcript.manifest import Manifest

@@ -14,8 +14,7 @@ from pathlib import Path
 import numpy as np
 
 import factorleak as fl
-from audit.epsilon.claim_cells import Claim
-from audit.epsilon.claims import held_out_error, told_ceiling
+from audit.epsilon.claims import Claim, held_out_error, told_ceiling
 from audit.experiments.metric_rows import metric_rows
 from audit.experiments.plan import Claims
 from audit.factories import make_defenses, make_victim

@@ -10,11 +10,9 @@ import pytest
 from rich.console import Console
 
 from audit.epsilon import claims
-from audit.epsilon.canaries import plant, worlds
-from audit.epsilon.claim_bounds import BOUND
-from audit.epsilon.claim_cells import Claim, recorded
+from audit.epsilon.canaries import plant, typical_client, worlds
+from audit.epsilon.claims import BOUND, Claim, recorded
 from audit.epsilon.lower_bounds import from_one_run, from_repetitions
-from audit.epsilon.many_runs import typical_client
 from audit.experiments.plan import Claims
 from audit.factories import make_defenses
 from audit.scoring.truth import read_truth

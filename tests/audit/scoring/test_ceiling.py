@@ -25,8 +25,9 @@ from victims.data.synthetic import Synthetic, generate
 from victims.protocols.fedmvmf import FedMVMF
 from victims.protocols.feedback import EXPLICIT
 from victims.recording import record
-from victims.transcript.reader import Transcript, open_transcript
-from victims.transcript.writer import truth_path
+from victims.transcript.recorded import Transcript
+from victims.transcript.reader import open_transcript
+from victims.transcript.beside import truth_path
 
 UNRATED = [("semi-als", "include-unrated"), ("sgd", "include-unrated")]
 
