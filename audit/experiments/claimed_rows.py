@@ -46,7 +46,7 @@ def claimed_rows(
         rows.append(inapplicable_row(columns, answer, ALONE[answer.scope]))
     certainty = _certainty(answer)
     if certainty.size:
-        low, high = interval(lambda values, axis: values.mean(axis=axis), (certainty,), seed)
+        low, high = interval(certainty, seed)
         rows.append(
             make_row(
                 **columns,

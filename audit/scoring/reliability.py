@@ -13,7 +13,7 @@ from jaxtyping import Float
 
 from attacks.base import RELATIVE, Reconstruction
 from audit.scoring.answers import Answers
-from audit.scoring.statistics import interval
+from audit.scoring.statistics import ends, resampled_sums
 from audit.scoring.truth import Truth
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import ATTRIBUTE, ITEM
@@ -59,11 +59,8 @@ def reliability(reconstruction: Reconstruction, manifest: Manifest, truth: Truth
 
 def _bin(what: str, least: float, below: float, sums: Float[np.ndarray, "3 clients"], seed: int) -> Bin:
     counts, claimed, right = sums
-
-    def share(right: np.ndarray, counts: np.ndarray, axis: int = -1) -> np.ndarray:
-        return np.asarray(right.sum(axis=axis) / counts.sum(axis=axis))
-
-    low, high = interval(share, (right, counts), seed)
+    n_right, n_answers = resampled_sums((right, counts), seed)
+    ((low, high),) = ends(n_right / n_answers)
     total = counts.sum()
     return Bin(
         what, least, below, int(total), counts.size, claimed.sum() / total, right.sum() / total, low, high

@@ -88,6 +88,11 @@ class _Scoring:
         return Population(self.manifest, self.truth, self.users)
 
     @cached_property
+    def is_guess(self) -> bool:
+        """Whether the answers are a baseline's: others are held against it, and it has no verdict."""
+        return is_guess(self.reconstruction.attack)
+
+    @cached_property
     def abstained(self) -> Bool[np.ndarray, " users"]:
         """On whom the attack abstained."""
         return np.isin(self.users, list(self.reconstruction.abstained))
@@ -133,7 +138,7 @@ class _Scoring:
             replicates=self._permuted(metric, baseline, int((~unanswered).sum())),
             n_unbeaten=0 if self.replicates is None else self.replicates.n_unbeaten,
         )
-        if is_guess(self.reconstruction.attack):
+        if self.is_guess:
             summary = replace(summary, verdict="")
         guess = np.where(np.isnan(values), np.nan, baseline)
         limit = limit_of(metric, self.manifest, self.ceilings, self.users, guess)

@@ -8,7 +8,6 @@ is read of its rows, permuted (``permutation_test``; ``audit.scoring.nulls`` say
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -26,27 +25,37 @@ FEWEST_RATINGS = math.ceil(math.log(LEAK_LEVEL) / math.log(TOLD))  # all right, 
 RESAMPLE_CELLS = 4_000_000
 
 
-def interval(
-    statistic: Callable[..., np.ndarray], samples: tuple[np.ndarray, ...], seed: int
-) -> tuple[float, float]:
-    """Compute a 95 % percentile bootstrap interval, clients resampled together.
+def resampled_sums(
+    samples: tuple[Float[np.ndarray, " users"], ...], seed: int
+) -> Float[np.ndarray, "samples resamples"]:
+    """Compute sums of bootstrap samples, clients resampled together; one alone where all are alike.
 
     References
     ----------
     B. Efron 1979, doi:10.1214/aos/1176344552.
     """
     if all((sample == sample[0]).all() for sample in samples):
-        only = float(statistic(*samples, axis=-1))
-        return only, only
+        return np.array([[sample.sum()] for sample in samples])
     size, rng = samples[0].size, generator(seed, Purpose.BOOTSTRAP)
     batch = max(1, RESAMPLE_CELLS // size)
     found = []
     for begin in range(0, RESAMPLES, batch):
         drawn = rng.integers(0, size, (min(batch, RESAMPLES - begin), size))
-        found.append(statistic(*(sample[drawn] for sample in samples), axis=-1))
+        found.append([sample[drawn].sum(axis=-1) for sample in samples])
+    return np.concatenate(found, axis=1)
+
+
+def ends(*resampled: Float[np.ndarray, " resamples"]) -> list[tuple[float, float]]:
+    """The ends of 95 % percentile intervals."""
     tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(np.concatenate(found), (tail, 1 - tail))
-    return float(low), float(high)
+    low, high = np.quantile(np.stack(resampled), (tail, 1 - tail), axis=1)
+    return list(zip(low.tolist(), high.tolist(), strict=True))
+
+
+def interval(sample: Float[np.ndarray, " users"], seed: int) -> tuple[float, float]:
+    """Compute a 95 % percentile bootstrap interval of a mean over clients."""
+    (found,) = ends(*resampled_sums((sample,), seed) / sample.size)
+    return found
 
 
 def most_unlike(n_users: int) -> float:
@@ -64,8 +73,8 @@ def most_unlike(n_users: int) -> float:
     return float(1 - ((1 - CONFIDENCE) / 2) ** (1 / n_users))
 
 
-def sign_test(gain: Float[np.ndarray, " users"]) -> float:
-    """Test exactly and one-sidedly, over clients, that gains over the baseline are above 0.
+def sign_test(gain: Float[np.ndarray, " users"]) -> tuple[float, float]:
+    """Test exactly, over clients, that gains over the baseline are above 0; and that they are below.
 
     Ties say nothing and are left out.
 
@@ -75,11 +84,11 @@ def sign_test(gain: Float[np.ndarray, " users"]) -> float:
 
     Examples
     --------
-    >>> round(sign_test(np.ones(10)), 6)
-    0.000977
+    >>> [round(p_value, 6) for p_value in sign_test(np.ones(10))]
+    [0.000977, 1.0]
     """
     wins, losses = int((gain > 1e-12).sum()), int((gain < -1e-12).sum())
-    return at_least(wins, wins + losses, 0.5)
+    return at_least(wins, wins + losses, 0.5), at_least(losses, wins + losses, 0.5)
 
 
 def ratings_test(

@@ -16,10 +16,11 @@ from audit.scoring.statistics import (
     FEWEST,
     FEWEST_RATINGS,
     LEAK_LEVEL,
-    interval,
+    ends,
     most_unlike,
     permutation_test,
     ratings_test,
+    resampled_sums,
     sign_test,
 )
 
@@ -134,19 +135,14 @@ def summarise(
         nan, guess = np.nan, float(baseline.mean()) if n_users else np.nan
         return Summary(nan, nan, nan, guess, nan, nan, nan, nan, False, NOT_TESTED, n_users, n_users)
 
-    def advantage(value: np.ndarray, baseline: np.ndarray, axis: int | None = None) -> np.ndarray:
-        value, baseline = value.mean(axis=axis), baseline.mean(axis=axis)
-        better, room = (baseline - value, baseline) if error else (value - baseline, 1 - baseline)
-        return np.where(room > 1e-12, better / np.maximum(room, 1e-12), np.minimum(better, 0.0))
-
-    ci_low, ci_high = interval(lambda v, axis: v.mean(axis=axis), (values,), seed)
-    low, high = interval(advantage, (values, baseline), seed)
+    means = resampled_sums((values, baseline), seed) / n_users
+    (ci_low, ci_high), (low, high) = ends(means[0], _advantage(error, *means))
     # a guess that is always right, as of ratings that are all one level, leaves nothing to read
     leaves = bool(((baseline if error else 1 - baseline) > 1e-12).any())
     if yes_or_no and leaves and (values == baseline).all():
         high = max(high, most_unlike(n_users))
     gain = baseline - values if error else values - baseline
-    p_value = sign_test(gain)
+    p_value, p_below = sign_test(gain)
     by_ratings = by_permutation = None
     if (~silent).sum() < FEWEST:
         if n_ratings is not None:
@@ -159,11 +155,11 @@ def summarise(
         ci_low,
         ci_high,
         float(baseline.mean()),
-        float(advantage(values, baseline)),
+        float(_advantage(error, values.mean(), baseline.mean())),
         low,
         high,
         p_value,
-        sign_test(-gain) < LEAK_LEVEL and high < 0,
+        p_below < LEAK_LEVEL and high < 0,
         verdict(
             low,
             high,
@@ -179,6 +175,13 @@ def summarise(
         by_ratings,
         by_permutation,
     )
+
+
+def _advantage(
+    error: bool, value: Float[np.ndarray, " n"] | np.floating, baseline: Float[np.ndarray, " n"] | np.floating
+) -> np.ndarray:
+    better, room = (baseline - value, baseline) if error else (value - baseline, 1 - baseline)
+    return np.where(room > 1e-12, better / np.maximum(room, 1e-12), np.minimum(better, 0.0))
 
 
 def verdict(

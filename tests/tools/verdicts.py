@@ -31,7 +31,7 @@ HEAD = ("campaigns of", "campaigns", "LEAK, each answer alone", "LEAK, controlle
 def row_of(rng: np.random.Generator, share: float) -> dict[str, Any]:
     """One answer: the row that a campaign has of it."""
     values, guess = (rng.binomial(RATINGS, each, CLIENTS) / RATINGS for each in (share, GUESS))
-    p_value = sign_test(values - guess)
+    p_value, _ = sign_test(values - guess)
     told = INCONCLUSIVE  # where the sign test is not below its level, no interval makes it a leak
     if p_value < LEAK_LEVEL:
         told = summarise(METRIC, values, guess, int(rng.integers(2**31))).verdict

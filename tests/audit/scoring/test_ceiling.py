@@ -134,7 +134,7 @@ class TestLimit:
             sign = -1 if metric in ERRORS else 1
             over = sign * (read[metric] - limits[metric].map)
             over = over[~np.isnan(over)]
-            low, _ = interval(lambda v, axis: v.mean(axis=axis), (over,), 0)
+            low, _ = interval(over, 0)
             assert low <= 1e-9, (metric, over.mean())
 
     @pytest.mark.parametrize("scenario", [UNRATED[0], pytest.param(UNRATED[1], marks=pytest.mark.thorough)])
