@@ -54,9 +54,9 @@ from victims.data.subsets import leave_out
 from victims.evaluation.rating_error import predictions
 from victims.recording import record
 from victims.training import Run, sent_rows, start
+from victims.transcript.beside import truth_path
 from victims.transcript.reader import open_transcript
 from victims.transcript.view import View
-from victims.transcript.beside import truth_path
 
 BOUND = "empirical_epsilon"  # the metric
 NO_NOISE = "none"  # of a protocol that nothing protects

@@ -25,15 +25,13 @@ from victims.common.complaints import first_complaint
 from victims.common.errors import InputError, one_line, printable
 from victims.common.given_files import existing_file
 from victims.common.limits import DEEPEST, depth_of, refuse_absurd_sizes
-from victims.transcript.kinds import INT32_MAX
-from victims.transcript.columns import ColumnFile, open_columns
-from victims.transcript.columns import finite_chunks, integer_chunks, kind_chunks
-from victims.transcript.kinds import OF_FACTORS
-from victims.transcript.manifest import Manifest
-from victims.transcript.manifest import Manifest2, file_of
-from victims.transcript.view import ATTRIBUTE, ITEM, KINDS
-from victims.transcript.given_columns import kind_array
 from victims.transcript.beside import write_columns
+from victims.transcript.columns import ColumnFile, finite_chunks, integer_chunks, kind_chunks, open_columns
+from victims.transcript.given_columns import kind_array
+from victims.transcript.kinds import INT32_MAX, OF_FACTORS
+from victims.transcript.manifest import Manifest, Manifest2, file_of
+from victims.transcript.schema import ANSWERS as COLUMNS
+from victims.transcript.view import ATTRIBUTE, ITEM, KINDS
 
 KEY = b"factorleak-reconstruction"
 FORMER_OPTIONS = {  # option and value in files before outcome, scope and identities: the field and its value
@@ -195,7 +193,7 @@ def _columns(
 
 def read_reconstruction(path: Path) -> StoredReconstruction:
     """Read a reconstruction file, of this project or of another program."""
-    file = open_columns(existing_file(path))
+    file = open_columns(existing_file(path), COLUMNS)
     columns = [
         integer_chunks(file, "user", 0, INT32_MAX - 1, ">= 0"),
         kind_chunks(file, ANSWERS),

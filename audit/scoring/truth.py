@@ -17,13 +17,11 @@ from jaxtyping import Float, Int
 from victims.common.errors import InputError
 from victims.common.given_files import existing_file
 from victims.common.limits import LARGEST_LEVEL, SMALLEST_LEVEL, refuse_absurd_table
-from victims.transcript.kinds import INT32_MAX
-from victims.transcript.columns import open_columns
 from victims.transcript.adversaries import some_names
-from victims.transcript.columns import finite_chunks, integer_chunks, kind_chunks, vector_chunks
-from victims.transcript.kinds import OF_FACTORS
+from victims.transcript.columns import finite_chunks, integer_chunks, kind_chunks, open_columns, vector_chunks
+from victims.transcript.kinds import INT32_MAX, OF_FACTORS
 from victims.transcript.manifest import Manifest
-from victims.transcript.schema import TRUTH
+from victims.transcript.schema import FACTORS, TRUTH
 from victims.transcript.view import ITEM
 
 TRUTH_END, FACTORS_END = ".truth.arrow", ".factors.arrow"
@@ -255,7 +253,7 @@ def factors_beside(truth: Path) -> Path | None:
 
 def read_factors(path: Path) -> FactorTruth:
     """Read ``NAME.factors.arrow``."""
-    file = open_columns(existing_file(path))
+    file = open_columns(existing_file(path), FACTORS)
     columns = [integer_chunks(file, name, 0, INT32_MAX - 1, ">= 0") for name in ("user", "round")]
     first = file.columns("factor")[0].type if file.batches else None  # K, as the first batch has it
     vectors = vector_chunks(file, "factor", int(getattr(first, "list_size", 1)))

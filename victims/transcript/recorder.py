@@ -25,7 +25,17 @@ from victims.common.errors import InputError
 from victims.common.files import PRIVATE, write_text
 from victims.transcript.beside import clients_path, truth_path
 from victims.transcript.client_rule import ClientRule
-from victims.transcript.given_columns import Numbers, array_of, items_of, kind_of, number_of, numbers_of, round_of, rows_of_numbers, same_length
+from victims.transcript.given_columns import (
+    Numbers,
+    array_of,
+    items_of,
+    kind_of,
+    number_of,
+    numbers_of,
+    round_of,
+    rows_of_numbers,
+    same_length,
+)
 from victims.transcript.kinds import ATTRIBUTE, INT32_MAX, ITEM, with_implicit
 from victims.transcript.ledger import Ledger, Nobody, check_files
 from victims.transcript.manifest import CONSTANTS, PULL, SCALE, Manifest, Manifest2

@@ -12,7 +12,16 @@ import pyarrow as pa
 from jaxtyping import Float
 
 from victims.common.errors import InputError
-from victims.transcript.columns import ColumnFile, finite_chunks, hidden_chunks, integer_chunks, kind_chunks, open_columns, vector_chunks, words_of
+from victims.transcript.columns import (
+    ColumnFile,
+    finite_chunks,
+    hidden_chunks,
+    integer_chunks,
+    kind_chunks,
+    open_columns,
+    vector_chunks,
+    words_of,
+)
 from victims.transcript.kinds import ATTRIBUTE, INT32_MAX, ITEM, KINDS, OPAQUE, codes
 from victims.transcript.manifest import Manifest
 from victims.transcript.messages import UNTOLD, Broadcast, Messages, Sent, lookup

@@ -14,7 +14,17 @@ from jaxtyping import Int
 
 from victims.common.errors import InputError
 from victims.common.files import PRIVATE, PUBLIC, make_private, output, partial_name, remove, unfinished
-from victims.transcript.given_columns import Numbers, array_of, ids_of, kind_array, numbers_of, payload, rows_of_numbers, same_length, vector_array
+from victims.transcript.given_columns import (
+    Numbers,
+    array_of,
+    ids_of,
+    kind_array,
+    numbers_of,
+    payload,
+    rows_of_numbers,
+    same_length,
+    vector_array,
+)
 from victims.transcript.kinds import ATTRIBUTE, INT32_MAX, ITEM, KINDS, OF_IMPLICIT, RECORDED
 from victims.transcript.manifest import Manifest, file_of
 from victims.transcript.messages import UNTOLD

@@ -25,9 +25,9 @@ from victims.data.synthetic import Synthetic, generate
 from victims.protocols.fedmvmf import FedMVMF
 from victims.protocols.feedback import EXPLICIT
 from victims.recording import record
-from victims.transcript.recorded import Transcript
-from victims.transcript.reader import open_transcript
 from victims.transcript.beside import truth_path
+from victims.transcript.reader import open_transcript
+from victims.transcript.recorded import Transcript
 
 UNRATED = [("semi-als", "include-unrated"), ("sgd", "include-unrated")]
 
