@@ -62,8 +62,8 @@ def data_list(quiet: QuietOption = False, as_json: JsonOption = False) -> None:
 
     output = Output(quiet, as_json)
     lines = [("synthetic", "built in; sizes as in synthetic:users=500,items=800,seed=1")]
-    for name in FETCHABLE:
-        there = (cache_directory() / name).is_dir()
+    for name, source in FETCHABLE.items():
+        there = (cache_directory() / name / source.folder).is_dir()
         lines.append((name, "fetched" if there else f"run `factorleak data fetch {name}`"))
     lines += BY_HAND.items()
     _table(output, lines)

@@ -80,7 +80,7 @@ def train(
     from audit.papers.tuning import Search
     from reports.learning import learning_table
     from victims.common.validation import require
-    from victims.data.splits import split_by
+    from victims.data.subsets import split_by
     from victims.evaluation.rating_error import learning_curve, why_poor
 
     require("a training", "seed", seed, SEED, "the default is 0")

@@ -48,7 +48,7 @@ from defenses.accounting.promises import Promising
 from defenses.accounting.shared_noise import epsilon_given_h
 from victims.common.errors import InputError
 from victims.common.files import remove
-from victims.data.movielens_files import published_split
+from victims.data.movielens import published_split
 from victims.data.ratings import Ratings
 from victims.data.subsets import leave_out
 from victims.evaluation.rating_error import predictions

@@ -50,10 +50,9 @@ from victims.common.validation import (
     require_fields,
     strictly_between,
 )
-from victims.data.movielens_files import published_split
+from victims.data.movielens import published_split
 from victims.data.ratings import Ratings
-from victims.data.splits import refuse_unknown_rule, split_by
-from victims.data.subsets import leave_out, split
+from victims.data.subsets import leave_out, refuse_unknown_rule, split, split_by
 from victims.evaluation.rating_error import predictions
 from victims.training import start
 
@@ -238,7 +237,7 @@ class Plan:
     clip: bool = True  # whether predictions are clipped to the rating grid; the paper does not say
     victim_options: dict[str, Any] = field(default_factory=dict)
     # ``paper``: the published split, else ten ratings of each user (one where the fraction varies). Or a rule
-    # of ``victims.data.splits``
+    # of ``victims.data.subsets``
     split: str = PAPER
     test_fraction: float = 0.2  # that ``random`` and ``time`` hold out
     weights: str = ""  # A file of privacy weights; empty: they are drawn from each run's seed

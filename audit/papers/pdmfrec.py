@@ -36,7 +36,7 @@ from audit.factories import make_victim
 from victims.common.errors import InputError
 from victims.common.validation import above, each, one_of, require_fields, whole
 from victims.data.ratings import Ratings
-from victims.data.splits import rotations
+from victims.data.subsets import rotations
 from victims.evaluation.pmf import disjoint_batches, pmf_epoch, pmf_start
 from victims.protocols.base import Predictor, Victim
 from victims.training import start

@@ -22,7 +22,7 @@ from audit.registry import recorded_name
 from victims.common.errors import InputError
 from victims.common.validation import Rule, each, one_of, require_fields
 from victims.data.ratings import Ratings
-from victims.data.splits import refuse_unknown_rule
+from victims.data.subsets import refuse_unknown_rule
 from victims.evaluation.ranking import fold_in_obstacle, ranked, trained
 from victims.evaluation.ranking_cases import EXISTING, SCENARIOS, case
 from victims.evaluation.ranks import PAPER, READINGS, Cut, popular
@@ -50,7 +50,7 @@ class Plan:
     scenarios: tuple[str, ...] = SCENARIOS  # see ``victims.evaluation.ranking_cases``
     cut: Cut = PAPER  # length of the lists, and which ratings are relevant
     seed: int = 0
-    split: str = "random"  # how ratings of existing users are held out: a rule of ``victims.data.splits``
+    split: str = "random"  # how ratings of existing users are held out: a rule of ``victims.data.subsets``
     victim_options: dict[str, Any] = field(default_factory=dict)
 
     def made_victim(self) -> Victim:

@@ -31,7 +31,7 @@ from audit.factories import make_defenses, make_victim
 from audit.papers.hu_fang import Plan, Training
 from victims.common.errors import InputError
 from victims.data.ratings import Ratings
-from victims.data.splits import folds
+from victims.data.subsets import folds
 from victims.evaluation.rating_error import predictions
 from victims.protocols.base import Victim
 from victims.training import Run, start

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from victims.common.errors import InputError
 from victims.common.given_files import existing_file
 from victims.data.ratings import Ratings
-from victims.data.small_tables import read_small_table
+from victims.data.tables import read_table
 
 KINDS = ("user", "item")
 Tables = dict[str, dict[str, float]]
@@ -37,7 +37,7 @@ def given_weights(
 @lru_cache(maxsize=4)
 def _read(path: str, changed: int, size: int) -> Tables:
     """The table; what follows the path tells one state of the file from another."""
-    table = read_small_table(Path(path))
+    table = read_table(Path(path))
     table.require("kind", "id", "weight")
     found: Tables = {kind: {} for kind in KINDS}
     for row, (kind, name, text) in enumerate(

@@ -13,7 +13,7 @@ import sys
 import numpy as np
 
 from victims.data.loaders import load
-from victims.data.splits import rotations
+from victims.data.subsets import rotations
 from victims.protocols.pdmfrec import PDMFRec
 from victims.training import start
 

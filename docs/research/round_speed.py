@@ -15,7 +15,7 @@ from typing import Any
 
 from audit.factories import make_defenses
 from victims.data.loaders import load
-from victims.data.splits import split_by
+from victims.data.subsets import split_by
 from victims.defense_rules import sampled
 from victims.protocols.fedmvmf import FedMVMF
 from victims.training import start

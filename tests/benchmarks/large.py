@@ -17,8 +17,7 @@ import numpy as np
 from audit.factories import make_attack
 from tests.benchmarks.memory import PeakMemory
 from tests.benchmarks.timing import Line, seconds, summing, written
-from victims.data.construction import from_triples
-from victims.data.ratings import Ratings
+from victims.data.ratings import Ratings, from_triples
 from victims.protocols.fedmvmf import FedMVMF
 from victims.recording import record
 from victims.transcript.reader import open_transcript

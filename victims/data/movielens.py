@@ -14,10 +14,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
-from victims.data.construction import check_cells
+from victims.common.errors import InputError
+from victims.data.published import find_file, path_of, required
+from victims.data.rated import Columns, Rated, rated_file, rated_text
+from victims.data.ratings import Coded, Ratings, check_cells, one_hot
+from victims.data.subsets import without
+from victims.data.tables import Layout, Table, chosen, read_table, shown, text_rows
 
 AGE_STARTS = (0, 18, 25, 35, 45, 50, 56)
 AGE_LABELS = ("under 18", "18-24", "25-34", "35-44", "45-49", "50-55", "56+")
@@ -34,6 +42,15 @@ ZIP_RANGES: dict[str, tuple[tuple[int, int], ...]] = {
     "midwest": ((430, 567), (570, 588), (600, 699)),
     "west": ((590, 599), (800, 884), (889, 961), (967, 968), (970, 999)),
 }  # fmt: skip
+ML_100K_GENRES = (
+    "unknown", "Action", "Adventure", "Animation", "Children's", "Comedy", "Crime", "Documentary",
+    "Drama", "Fantasy", "Film-Noir", "Horror", "Musical", "Mystery", "Romance", "Sci-Fi", "Thriller",
+    "War", "Western",
+)  # fmt: skip
+ML_100K_RATINGS = Layout("\t", ("user", "item", "rating", "time"), quoted=False)
+MAX_OCCUPATIONS = 1000
+LARGEST_NUMBER = 2**31 - 1
+MOST_TAGS = 100_000
 
 
 def age_group(ages: Sequence[int] | np.ndarray) -> np.ndarray:
@@ -105,3 +122,207 @@ def year_of_title(title: str) -> int | None:
     """
     years = re.findall(r"\((\d{4})(?:[-\u2013]\d{0,4})?\)", title)
     return int(years[-1]) if years else None
+
+
+def movielens_100k(directory: Path) -> Ratings:
+    """Read MovieLens 100K: ``u.data``, ``u.user`` and ``u.item`` as published."""
+    rated = rated_text(required(directory, "u.data"), ML_100K_RATINGS)
+    people = read_table(
+        required(directory, "u.user"),
+        Layout("|", ("user", "age", "gender", "occupation", "zip"), quoted=False),
+    )
+    flags = tuple(f"genre {k}" for k in range(len(ML_100K_GENRES)))
+    films = read_table(
+        required(directory, "u.item"),
+        Layout("|", ("item", "title", "date", "video", "url", *flags), "iso-8859-1", quoted=False),
+    )
+    hot = np.stack([films.integers(flag, low=0, high=1) for flag in flags], axis=1)
+    genres = [[ML_100K_GENRES[k] for k in np.flatnonzero(row)] for row in hot]
+    return _movielens("ml-100k", rated, people, films, genres, _years(films))
+
+
+def published_split(source: str, ratings: Ratings) -> tuple[Ratings, Ratings] | None:
+    """Read the split of MovieLens 100K with ten test ratings per user, where ``ua.test`` is there."""
+    path = path_of(source)
+    file = find_file(path, "ua.test") if path.is_dir() else None
+    if file is None or ratings.name != "ml-100k":
+        return None
+    rated = rated_text(file, ML_100K_RATINGS)
+    users, items = _index_in(ratings.user_ids, rated.users), _index_in(ratings.item_ids, rated.items)
+    if (users < 0).any() or (items < 0).any():
+        raise InputError(f"{file} must name users and items of u.data only; get both files again")
+    is_test = np.isin(
+        ratings.users.astype(np.int64) * ratings.n_items + ratings.items, users * ratings.n_items + items
+    )
+    return without(ratings, is_test), without(ratings, ~is_test)
+
+
+def _index_in(ids: np.ndarray, column: Coded) -> np.ndarray:
+    """Index in ``ids`` of each row, -1 where it is none of them."""
+    index = {str(name): row for row, name in enumerate(ids)}
+    return np.array([index.get(str(name), -1) for name in column.ids])[column.codes]
+
+
+def movielens_100k_atomic(directory: Path) -> Ratings:
+    """Read MovieLens 100K in the tab-separated files with typed headers that ``data fetch`` brings."""
+    layout = Layout("\t", quoted=False)
+    rated = rated_text(required(directory, "ml-100k.inter"), layout)
+    people = read_table(required(directory, "ml-100k.user"), layout)
+    people = people.renamed(lambda name: name.partition(":")[0].removesuffix("_code"))
+    people = people.renamed(lambda name: "user" if name == "user_id" else name)
+    people.require("user", "age", "gender", "occupation", "zip")
+    films = read_table(required(directory, "ml-100k.item"), layout)
+    films = films.renamed(lambda name: "item" if name == "item_id:token" else name.partition(":")[0])
+    films.require("item", "class", "release_year")
+    genres = [row.split() for row in films.text("class")]
+    years = [int(year) if year.isascii() and year.isdigit() else None for year in films.text("release_year")]
+    return _movielens("ml-100k", rated, people, films, genres, years)
+
+
+def movielens_1m(directory: Path) -> Ratings:
+    """Read MovieLens 1M: ``ratings.dat``, ``users.dat`` and ``movies.dat`` as published."""
+    rated = rated_text(
+        required(directory, "ratings.dat"), Layout("::", ("user", "item", "rating", "time"), quoted=False)
+    )
+    people = read_table(
+        required(directory, "users.dat"),
+        Layout("::", ("user", "gender", "age", "occupation", "zip"), quoted=False),
+    )
+    films = read_table(
+        required(directory, "movies.dat"),
+        Layout("::", ("item", "title", "genres"), "iso-8859-1", quoted=False),
+    )
+    genres = [row.split("|") for row in films.text("genres")]
+    return _movielens("ml-1m", rated, people, films, genres, _years(films))
+
+
+def _years(films: Table) -> list[int | None]:
+    return [year_of_title(title) for title in films.text("title")]
+
+
+def _movielens(
+    name: str,
+    rated: Rated,
+    people: Table,
+    films: Table,
+    genres: list[list[str]],
+    years: list[int | None],
+) -> Ratings:
+    """Join ratings, users and films; the catalogue is every film in the film list."""
+    user_ids, item_ids = people.identifiers("user"), films.identifiers("item")
+    user_order, item_order = np.argsort(user_ids), np.argsort(item_ids)
+    users = _listed(rated.path, "user", rated.users, user_ids, people.path)
+    items = _listed(rated.path, "item", rated.items, item_ids, films.path)
+    occupations = tuple(sorted(set(people.text("occupation")), key=lambda o: (len(o), o)))
+    if len(occupations) > MAX_OCCUPATIONS:
+        raise InputError(
+            f"{people.path} must name at most {MAX_OCCUPATIONS} occupations, got {len(occupations):,}"
+        )
+    ages = people.integers("age", low=0, high=130)
+    blocks = {
+        "age": (age_group(ages)[user_order], AGE_LABELS),
+        "gender": (people.categories("gender", GENDERS)[user_order], GENDERS),
+        "occupation": (people.categories("occupation", occupations)[user_order], occupations),
+        "region": (
+            np.array([region(code) for code in people.text("zip")])[user_order],
+            REGIONS,
+        ),
+    }
+    attributes, groups, names = one_hot(blocks)
+    features, feature_names = genre_and_decade(genres, years)
+    return rated.ratings(
+        name,
+        users=users,
+        items=items,
+        user_ids=user_ids[user_order],
+        item_ids=item_ids[item_order],
+        attributes=attributes,
+        attribute_groups=groups,
+        attribute_names=names,
+        item_features=features[item_order],
+        item_feature_names=feature_names,
+    )
+
+
+def _listed(path: Path, what: str, column: Coded, ids: np.ndarray, listed: Path) -> Coded:
+    """The users or items of a rating file, as the table beside it writes them, which must list them all."""
+    names = column.ids.astype(str) if ids.dtype.kind == "U" else column.ids
+    strange = ~np.isin(names, ids) if names.dtype.kind == ids.dtype.kind else ~np.isin(names, ids.astype(str))
+    if strange.any():
+        name = shown(str(names[np.argmax(strange)]))
+        raise InputError(f"{path} rates {what} {name}, which {listed} must list")
+    return Coded(names, column.codes)
+
+
+def movielens_csv(directory: Path) -> Ratings:
+    """Read MovieLens CSV (ml-latest, ml-latest-small): ``ratings.csv`` and, if there, ``movies.csv``."""
+    path = find_file(directory, "ratings.csv")
+    films_path = find_file(directory, "movies.csv")
+    if path is None or films_path is None:
+        return rated_file(required(directory, "ratings.csv"), Columns()).ratings("ratings")
+    rated = rated_text(path, Layout())
+    films = read_table(films_path, Layout())
+    films.require("movieId", "title", "genres")
+    films = films.renamed(lambda name: "item" if name == "movieId" else name)
+    item_ids = films.identifiers("item")
+    items = _listed(path, "item", rated.items, item_ids, films_path)
+    order = np.argsort(item_ids)
+    genres = [[g for g in row.split("|") if not g.startswith("(")] for row in films.text("genres")]
+    features, names = genre_and_decade(genres, _years(films))
+    return rated.ratings(
+        directory.resolve().name,
+        items=items,
+        item_ids=item_ids[order],
+        item_features=features[order],
+        item_feature_names=names,
+    )
+
+
+def with_tag_genome(ratings: Ratings, directory: Path) -> Ratings:
+    """Replace the item features by the relevance of tags, 0..1 (paper 000, section 6.1).
+
+    ``genome-tags.csv`` (tagId, tag) and ``genome-scores.csv`` (movieId, tagId, relevance) are those of
+    J. Vig, S. Sen, J. Riedl, "The Tag Genome", ACM TiiS 2(3), 2012, doi:10.1145/2362394.2362395.
+    """
+    tags = read_table(required(directory, "genome-tags.csv"), Layout())
+    tags.require("tagId", "tag")
+    numbers = tags.integers("tagId", low=0, high=LARGEST_NUMBER)
+    if numbers.size > MOST_TAGS or np.unique(numbers).size < numbers.size:
+        raise InputError(f"{tags.path} must list each of at most {MOST_TAGS:,} tags once; get it again")
+    names = np.array(tags.text("tag"))[np.argsort(numbers)]
+    relevance = _relevance(required(directory, "genome-scores.csv"), ratings, np.sort(numbers))
+    known = ~np.isnan(relevance).all(axis=1)
+    if not known.any():
+        raise InputError(
+            f"{directory} has tags of no item of {ratings.name}; the items must be MovieLens' numbers"
+        )
+    relevance[known] = np.nan_to_num(relevance[known])  # a pair that the file leaves out is not relevant
+    relevance[~known] = relevance[known].mean(axis=0)
+    lacking = int((~known).sum())
+    note = f"{lacking:,} of {known.size:,} items have no tags and get the mean of the others"
+    return replace(
+        ratings,
+        item_features=relevance,
+        item_feature_names=tuple(map(str, names)),
+        notes=(*ratings.notes, *([note] if lacking else [])),
+    )
+
+
+def _relevance(path: Path, ratings: Ratings, numbers: np.ndarray) -> np.ndarray:
+    """(n_items, n_tags), NaN where the file says nothing."""
+    row_of = pd.Index(ratings.item_ids.astype(str))
+    found = np.full((ratings.n_items, numbers.size), np.nan)
+    names = {name: (name.lower(),) for name in ("movieId", "tagId", "relevance")}
+    for part in text_rows(path, lambda header: chosen(path, header, names), Layout()):
+        frame = pd.DataFrame(
+            {name: column.to_pylist() for name, column in part.columns.items()}, dtype=object
+        )
+        table = Table(frame, path, part.locate)
+        tag = table.integers("tagId", low=0, high=LARGEST_NUMBER)
+        column = np.minimum(np.searchsorted(numbers, tag), numbers.size - 1)
+        table.check("tagId", numbers[column] != tag, "a tag of genome-tags.csv")
+        value = pd.to_numeric(frame["relevance"], errors="coerce").to_numpy(np.float64)
+        table.check("relevance", ~((value >= 0) & (value <= 1)), "between 0 and 1")
+        rows = row_of.get_indexer(pd.Index(frame["movieId"]))
+        found[rows[rows >= 0], column[rows >= 0]] = value[rows >= 0]
+    return found

@@ -13,8 +13,7 @@ import numpy as np
 from victims.common.errors import InputError
 from victims.common.seeds import LARGEST_SEED, Purpose, generator
 from victims.common.validation import at_least, between, require_fields, whole
-from victims.data.construction import from_triples, one_hot
-from victims.data.ratings import Ratings
+from victims.data.ratings import Ratings, from_triples, one_hot
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """What a ranking is trained on and tested with: ratings held out of known users, new users, or new items.
 
-Scenarios: ``existing`` (20 % of every user's ratings held out, or by a rule of ``victims.data.splits``),
+Scenarios: ``existing`` (20 % of every user's ratings held out, or by a rule of ``victims.data.subsets``),
 ``new user`` (10 % of the users), ``new item`` (10 % of the items).
 
 References
@@ -19,8 +19,7 @@ from victims.common.errors import InputError
 from victims.common.seeds import Purpose, generator
 from victims.common.validation import one_of, require
 from victims.data.ratings import Ratings
-from victims.data.splits import split_by
-from victims.data.subsets import of_users, without
+from victims.data.subsets import of_users, split_by, without
 
 HELD_OUT, NEW = 0.2, 0.1  # of a user's ratings; of the users or items
 EXISTING = "existing"

@@ -15,9 +15,8 @@ from audit.scoring.prediction_errors import comparisons
 from reports.prediction import prediction_table
 from reports.prediction_figure import prediction_figure
 from victims.common.errors import InputError
-from victims.data.movielens_files import published_split
-from victims.data.splits import folds, split_by
-from victims.data.subsets import leave_out
+from victims.data.movielens import published_split
+from victims.data.subsets import folds, leave_out, split_by
 from victims.data.synthetic import Synthetic, generate
 from victims.evaluation.rating_error import predictions
 from victims.protocols.decentralised_mf import DecentralisedMF

@@ -9,7 +9,7 @@ from audit.papers.pdmfrec import PartsPlan
 from audit.papers.pdmfrec import run as run_grid
 from reports.parts_prediction import chosen, frame_of
 from victims.common.errors import InputError
-from victims.data.splits import rotations
+from victims.data.subsets import rotations
 from victims.evaluation.pmf import Factors, disjoint_batches, pmf_epoch, pmf_start
 
 DATA = "synthetic:users=15,items=20,ratings_per_user=8"

