@@ -1,16 +1,31 @@
-"""What all figures have in common: their style, and files that are the same bytes for the same rows."""
+"""The figures of the commands, in one style; the same rows give files of the same bytes.
+
+Those that only reproduce figures of papers are in ``paper_figures``.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib as mpl
+import numpy as np
+import pandas as pd
+import seaborn as sns
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
+from reports.leaks import LEAKS, best, kinds_of, leak_cell, leak_of
+from reports.tables import LISTS, best_answer, by_rounds, costs_of, option_of
+from reports.verdicts import NOT_TESTED, QUALITY, SENT, Row, by_adversary, grouped, values_of
 from victims.common.files import replacing
+
+# What all figures share
 
 MARKERS = "osD^vP*X"
 ONE_PANEL = 3.4  # inches, a column of a paper
@@ -29,6 +44,9 @@ STYLE: Any = {
     "axes.spines.top": False,
     "axes.spines.right": False,
 }
+MEAN: Any = {"color": "0.4", "linestyle": ":"}  # a constant predictor
+BASELINE: Any = {"color": "0.15", "linestyle": (0, (7, 2, 1, 2)), "linewidth": 1.0}
+CEILING: Any = {"linestyle": (0, (1, 1.5)), "linewidth": 0.9, "marker": "_", "markersize": 7}
 
 
 def save(figure: Figure, path: Path) -> list[Path]:
@@ -41,3 +59,498 @@ def save(figure: Figure, path: Path) -> list[Path]:
         with replacing(png) as partial:
             figure.savefig(partial, dpi=200, format="png", metadata={"Software": "factorleak"})
     return [svg, png]
+
+
+@contextmanager
+def panels(
+    columns: int, rows: int = 1, *, width: float | None = None, height: float = 3.0, **shared: Any
+) -> Iterator[tuple[Figure, np.ndarray]]:
+    """Lay out panels in the style of all figures, for as long as something is drawn."""
+    with mpl.rc_context(STYLE):
+        size = (ONE_PANEL * columns if width is None else width, height)
+        figure = Figure(figsize=size, layout="constrained")
+        yield figure, figure.subplots(rows, columns, squeeze=False, **{"sharey": True, **shared})
+
+
+def legend(
+    figure: Figure, of: Axes | Sequence[Line2D], ncols: int, where: Any = "outside lower center"
+) -> None:
+    """Say what lines are, where none of them runs."""
+    handles = of.get_legend_handles_labels()[0] if isinstance(of, Axes) else of
+    labels = [str(handle.get_label()) for handle in handles]
+    figure.legend(handles, labels, loc=where, ncols=ncols, frameon=False)
+
+
+def log_ticks(axes: Axes, values: Sequence[Any], words: str = "{:g}") -> None:
+    """Mark values on a logarithmic axis by themselves: powers of ten would be formulas."""
+    axes.set_xscale("log")
+    axes.set_xticks(list(values), [words.format(value) for value in values])
+    axes.set_xticks([], minor=True)
+
+
+def mean_lines(axes: Axes, frame: pd.DataFrame, x: str, by: str, order: Sequence[str]) -> None:
+    """Draw means of ``value`` against ``x``, bars of one standard deviation; colours by ``order``."""
+    colours = sns.color_palette("colorblind", len(order))
+    for rank, name in enumerate(order):
+        some = frame[frame[by] == name]
+        if some.empty:
+            continue
+        found = some.groupby(x)["value"].agg(["mean", "std"])
+        look: Any = {"color": colours[rank], "marker": MARKERS[rank], "capsize": 2, "label": name}
+        axes.errorbar(found.index, found["mean"], yerr=found["std"].fillna(0), **look)
+
+
+def look_of(rank: int, values: Sequence[object]) -> dict[str, Any]:
+    """A colour and a marker for each of some ordered values, from dark to light, without the lightest."""
+    colours = sns.color_palette("viridis", len(values) + 1)
+    return {"color": colours[rank], "marker": MARKERS[rank % len(MARKERS)]}
+
+
+# A sweep: accuracy against noise scale, and against rounds watched
+
+METRICS = {
+    "rating_accuracy": "ratings right (Eq. 43)",
+    "rated_rating_accuracy": "rated items right",
+    "attribute_group_accuracy": "attributes right (blocks)",
+}
+NOISE = "noise scale b (stars²)"
+PAPER: Any = {"color": "0.35", "marker": "x"}
+Scenarios = dict[tuple[str, str], Axes]  # (update, weighting) -> panel
+Line = list[tuple[float, Row]]
+
+
+def sweep_figures(rows: Sequence[Row], directory: Path, strongest: str, *paper: str) -> list[Path]:
+    """Draw all figures of a sweep as SVG and PNG."""
+    written = []
+    for metric in METRICS:
+        usable = [row for row in rows if row["metric"] == metric and row["status"] == "ran"]
+        drawn = [row for row in usable if row["attack"] == strongest]
+        if not drawn:
+            continue
+        by_scale = accuracy_against_scale(usable, metric, strongest, *paper)
+        written += save(by_scale, directory / f"{metric}_against_scale")
+        if len({row["rounds"] for row in drawn if scale_of(row) > 0}) > 1:
+            by_rounds = accuracy_against_rounds(usable, metric, strongest)
+            written += save(by_rounds, directory / f"{metric}_against_rounds")
+    return written
+
+
+def accuracy_against_scale(rows: Sequence[Row], metric: str, strongest: str, *paper: str) -> Figure:
+    """Draw a panel per scenario; a colour per number of rounds watched, the paper's procedure dashed grey."""
+    counts = sorted({row["rounds"] for row in rows if row["attack"] == strongest})
+    scales = sorted({scale_of(row) for row in rows})
+    positive = [np.log10(b) for b in scales if b > 0]
+    zero = positive[0] - 0.5 if positive else 0.0  # one step to the left of the smallest
+
+    def place(scale: float) -> float:
+        return float(np.log10(scale)) if scale > 0 else zero
+
+    def x_of(row: Row) -> float:
+        return place(scale_of(row))
+
+    shown = list(scales)
+    while len(shown) > 9:  # keep ends and every other label
+        shown = [*shown[:-1:2], shown[-1]]
+    with scenario_panels(rows) as (figure, scenarios):
+        for scenario, axes in scenarios.items():
+            here = grouped(rows, "update", "weighting")[scenario]
+            for rank, count in enumerate(counts):
+                draw_line(axes, line_of(here, strongest, x_of, rounds=count), **look_of(rank, counts))
+            ran = {row["attack"] for row in here}
+            if attack := next((attack for attack in paper if attack in ran), None):
+                fewest = min(row["rounds"] for row in here if row["attack"] == attack)
+                line = line_of(here, attack, x_of, rounds=fewest)
+                draw_line(axes, line, **PAPER, dashed=True, limits=False)
+            draw_baseline(axes, line_of(here, strongest, x_of, rounds=counts[0]))
+            axes.set_xticks([place(b) for b in shown], [f"{b:g}" for b in shown])
+        handles = [
+            Line2D(
+                [], [], **look_of(n, counts), label=f"{strongest}, {count} round{'s' if count > 1 else ''}"
+            )
+            for n, count in enumerate(counts)
+        ]
+        handles += [Line2D([], [], **PAPER, linestyle="--", label="paper's procedure, fewest rounds")]
+        finish(figure, scenarios, METRICS[metric], NOISE, handles, any(map(fell_back, rows)))
+    return figure
+
+
+def accuracy_against_rounds(rows: Sequence[Row], metric: str, strongest: str) -> Figure:
+    """Draw a panel per scenario, with a line per noise scale."""
+    rows = [row for row in rows if row["attack"] == strongest]
+    scales = [b for b in sorted({scale_of(row) for row in rows}) if b > 0]
+    with scenario_panels(rows) as (figure, scenarios):
+        for scenario, axes in scenarios.items():
+            here = grouped(rows, "update", "weighting")[scenario]
+            for rank, scale in enumerate(scales):
+                line = line_of(here, strongest, _rounds_of, scale=scale)
+                draw_line(axes, line, **look_of(rank, scales))
+            draw_baseline(axes, line_of(here, strongest, _rounds_of, scale=scales[0]))
+            log_ticks(axes, sorted({row["rounds"] for row in rows}))
+        handles = [Line2D([], [], **look_of(n, scales), label=f"b = {b:g}") for n, b in enumerate(scales)]
+        finish(figure, scenarios, METRICS[metric], "rounds watched", handles, any(map(fell_back, rows)))
+    return figure
+
+
+def _rounds_of(row: Row) -> float:
+    return float(row["rounds"])
+
+
+@contextmanager
+def scenario_panels(rows: Sequence[Row], more: float = 0.7) -> Iterator[tuple[Figure, Scenarios]]:
+    """Lay out a panel for each scenario."""
+    scenarios = list(grouped(rows, "update", "weighting"))
+    columns = min(2, len(scenarios))
+    lines = -(-len(scenarios) // columns)
+    with panels(columns, lines, height=2.2 * lines + more, sharex=True) as (figure, grid):
+        for axes in grid.ravel()[len(scenarios) :]:
+            axes.set_visible(False)
+        yield figure, dict(zip(scenarios, grid.ravel(), strict=False))
+
+
+def line_of(
+    rows: Sequence[Row],
+    attack: str,
+    x_of: Callable[[Row], float],
+    *,
+    rounds: int | None = None,
+    scale: float | None = None,
+) -> Line:
+    """Choose the rows of one line."""
+    points = [
+        (x_of(row), row)
+        for row in rows
+        if row["attack"] == attack
+        and (rounds is None or row["rounds"] == rounds)
+        and (scale is None or scale_of(row) == scale)
+    ]
+    return sorted(points, key=lambda point: point[0])
+
+
+def scale_of(row: Row) -> float:
+    """Read the noise scale b from the text of a row's defense.
+
+    Examples
+    --------
+    >>> scale_of({"defense": "laplace:scale=0.5"})
+    0.5
+    """
+    return float(option_of(str(row["defense"]), "scale"))
+
+
+def fell_back(row: Row) -> bool:
+    """Say whether most clients got no answer, so that they count with the baseline.
+
+    Examples
+    --------
+    >>> fell_back({"n_users": 10, "n_abstained": 6, "verdict": ""})
+    True
+    """
+    most = (row["n_abstained"] or 0) > (row["n_users"] or 0) / 2
+    return row["verdict"] == NOT_TESTED or bool(most)
+
+
+def _float(value: Any) -> float:
+    return float("nan") if value is None else float(value)
+
+
+def draw_line(
+    axes: Axes, line: Line, color: Any, marker: str, *, dashed: bool = False, limits: bool = True
+) -> None:
+    """Draw a line with its band, hollow marks where it fell back on the baseline, and its ceiling."""
+    x = [where for where, _ in line]
+    y = [row["baseline"] if fell_back(row) else row["value"] for _, row in line]
+    axes.plot(x, y, "--" if dashed else "-", color=color)
+    for hollow in (False, True):
+        chosen = [n for n, (_, row) in enumerate(line) if fell_back(row) == hollow]
+        shape = "o" if hollow and marker == "x" else marker
+        axes.plot([x[n] for n in chosen], [y[n] for n in chosen], linestyle="", color=color, marker=shape,
+                  markerfacecolor="white" if hollow else color, zorder=3)  # fmt: skip
+    low, high = ([_float(row[name]) for _, row in line] for name in ("ci_low", "ci_high"))
+    axes.fill_between(x, low, high, color=color, alpha=0.2, linewidth=0)
+    if limits:
+        axes.plot(x, [_float(row["ceiling"]) for _, row in line], color=color, **CEILING)
+
+
+def draw_baseline(axes: Axes, line: Line) -> None:
+    """Draw the best guess without the transcript, and name it in the panel."""
+    x, y = [where for where, _ in line], [_float(row["baseline"]) for _, row in line]
+    axes.plot(x, y, **BASELINE)
+    if x:
+        axes.annotate("best guess", (x[0], y[0]), (0, -2), textcoords="offset points", va="top", fontsize=6)
+
+
+def finish(
+    figure: Figure, scenarios: Scenarios, metric: str, unit: str, handles: list[Line2D], hollow: bool
+) -> None:
+    """Name panels and axes, and add the legend."""
+    for (update, weighting), axes in scenarios.items():
+        axes.set_title(f"{update} / {weighting}")
+    handles = [
+        *handles,
+        Line2D([], [], color="0.4", **CEILING, label="ceiling"),
+        Line2D([], [], **BASELINE, label="best guess"),
+    ]
+    if hollow:
+        marks: Any = {"color": "0.4", "linestyle": "", "marker": "o", "markerfacecolor": "white"}
+        handles.append(Line2D([], [], **marks, label="hollow: most clients unanswered, so the guess"))
+    shares(figure, scenarios, metric, unit, handles)
+
+
+def shares(figure: Figure, scenarios: Scenarios, metric: str, unit: str, handles: Sequence[Line2D]) -> None:
+    """Axes of shares, and a legend above the panels."""
+    for axes in scenarios.values():
+        axes.set_ylim(0, 1.02)
+        axes.grid(axis="y", color="0.92", linewidth=0.6)
+    figure.supxlabel(unit, fontsize=8)
+    figure.supylabel(f"share of {metric}", fontsize=8)
+    widest = 3 if figure.get_figwidth() > ONE_PANEL else 1
+    legend(figure, handles, min(widest, len(handles)), "outside upper center")
+
+
+# A comparison of defenses: leakage against ranking quality
+
+TITLES = {**LEAKS, "rated_rating_accuracy": "ratings of rated items"}
+LANE = -0.3  # where marks of what was not tested lie
+LOWEST = -0.12  # of the axis of advantages; what is worse than the baseline is drawn here
+AREAS = (18.0, 160.0)  # square points of the smallest and the largest mark
+
+
+class Mark(NamedTuple):
+    """How a defense looks in every panel, and where it lies on the axis of quality."""
+
+    name: str
+    colour: tuple[float, float, float]
+    marker: str
+    area: float  # by the bytes that a mean client sends in a round
+    quality: float  # NaN where it was not measured
+    spread: float
+
+
+def comparison_figure(rows: Sequence[Row], directory: Path) -> list[Path]:
+    """Draw leakage against quality: a row of panels per adversary, a column per kind of leak.
+
+    What was not tested lies in a lane below the axis, and a defense without a measured quality in one at its
+    left: nothing vanishes.
+    """
+    kinds, defenses = kinds_of(rows), grouped(rows, "defense")
+    adversaries, marks = _adversaries(rows, kinds), _marks(defenses)
+    measured = [mark.quality for mark in marks if not np.isnan(mark.quality)]
+    left = min(measured) - 0.35 * max(max(measured) - min(measured), 0.02) if measured else 0.0
+    size: Any = {"width": 2.1 * len(kinds) + 0.7, "height": 1.75 * len(adversaries) + 1.9}
+    with panels(len(kinds), len(adversaries), **size, sharex=True) as (figure, grid):
+        for alike, line in zip(adversaries, grid, strict=True):
+            for metric, axes in zip(kinds, line, strict=True):
+                _lanes(axes, left if len(measured) < len(marks) else None)
+                for mark in sorted(marks, key=lambda mark: -mark.area):  # small marks on large ones
+                    seen = [row for row in defenses[mark.name] if row["adversary"] == alike[0]]
+                    if seen:  # else the adversary does not exist under the defense
+                        _draw_mark(axes, mark, left, best(seen, metric))
+                axes.set_title(f"{', '.join(alike)}\n{TITLES[metric]}", fontsize=7)
+        for axes in grid[:, 0]:
+            axes.set_ylabel("advantage over the guess")
+        for axes in grid[-1]:
+            axes.set_xlabel("NDCG@10 (mean, sd over runs)")
+        legend(figure, [*map(_handle, marks), *_size_key(defenses)], 2)
+        return save(figure, directory / "leakage_against_quality")
+
+
+def _adversaries(rows: Sequence[Row], kinds: Sequence[str]) -> list[list[str]]:
+    """Adversaries who read the same of every defense share a row of panels."""
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for adversary, seen in by_adversary(rows).items():
+        look = tuple(
+            f"{defense} {leak_cell(leak_of(of_defense, metric))}"
+            for defense, of_defense in grouped(seen, "defense").items()
+            for metric in kinds
+        )
+        groups.setdefault(look, []).append(adversary)
+    return list(groups.values()) or [["nobody"]]
+
+
+def _sent(defenses: Mapping[str, Sequence[Row]]) -> dict[str, float]:
+    """Bytes that a mean client sends in a round, where that was measured."""
+    found = {name: values_of(rows, SENT) for name, rows in defenses.items()}
+    return {name: float(values[0]) for name, values in found.items() if values.size}
+
+
+def _area(size: float, sent: Mapping[str, float]) -> float:
+    low, high = np.log(min(sent.values())), np.log(max(sent.values()))
+    share = 0.5 if high == low else (np.log(size) - low) / (high - low)
+    return float(AREAS[0] + share * (AREAS[1] - AREAS[0]))
+
+
+def _marks(defenses: Mapping[str, Sequence[Row]]) -> list[Mark]:
+    """Give every defense a mark."""
+    colours = sns.color_palette("colorblind", max(len(defenses), 1))
+    sent = _sent(defenses)
+    marks = []
+    for rank, (name, rows) in enumerate(defenses.items()):
+        quality = values_of(rows, QUALITY)
+        mean = float(quality.mean()) if quality.size else np.nan
+        spread = float(quality.std(ddof=1)) if quality.size > 1 else 0.0
+        area = _area(sent[name], sent) if name in sent else AREAS[0]
+        marks.append(Mark(name, colours[rank], MARKERS[rank % len(MARKERS)], area, mean, spread))
+    return marks
+
+
+def _lanes(axes: Axes, unmeasured: float | None) -> None:
+    """The lane of what was not tested, and where needed that of an unmeasured quality."""
+    axes.axhspan(LANE - 0.1, LANE + 0.1, facecolor="0.92", zorder=0)
+    axes.axhline(0, color="0.5", linewidth=0.7, zorder=0)
+    axes.set_ylim(LANE - 0.1, 1.1)
+    axes.set_yticks([LANE, 0, 0.5, 1], ["not\ntested", "0", "0.5", "1"])
+    if unmeasured is not None:
+        axes.axvline(unmeasured, color="0.85", linewidth=8, zorder=0)
+        place: Any = {"rotation": 90, "fontsize": 5, "ha": "center", "va": "center"}
+        axes.annotate("quality not measured", (unmeasured, 0.5), **place)
+
+
+def _draw_mark(axes: Axes, mark: Mark, left: float, row: Row | None) -> None:
+    """One defense in one panel, hollow in the lane where nothing was tested."""
+    x = left if np.isnan(mark.quality) else mark.quality
+    look: Any = {"marker": mark.marker, "s": mark.area, "edgecolors": [mark.colour], "linewidths": 1.1}
+    look |= {"clip_on": False, "zorder": 3}
+    if row is None:
+        axes.scatter(x, LANE, facecolors="none", **look)
+        return
+    value, low, high = (
+        max(float(row[name]), LOWEST) for name in ("advantage", "advantage_low", "advantage_high")
+    )
+    bars: Any = {"xerr": mark.spread, "yerr": [[max(value - low, 0)], [max(high - value, 0)]]}
+    axes.errorbar(x, value, **bars, fmt="none", ecolor=mark.colour, elinewidth=0.8)
+    axes.scatter(x, value, facecolors=[(*mark.colour, 0.45)], **look)
+
+
+def _handle(mark: Mark) -> Line2D:
+    return Line2D(
+        [], [], color="none", marker=mark.marker, markerfacecolor=(*mark.colour, 0.45), markersize=5,
+        markeredgecolor=mark.colour, label=mark.name,
+    )  # fmt: skip
+
+
+def _size_key(defenses: Mapping[str, Sequence[Row]]) -> Iterator[Line2D]:
+    """The least and the most bytes at their real sizes."""
+    sent = _sent(defenses)
+    for size in sorted({min(sent.values()), max(sent.values())}) if sent else ():
+        yield Line2D(
+            [], [], color="none", marker="o", markerfacecolor="none", markeredgecolor="0.4",
+            markersize=float(np.sqrt(_area(size, sent))), label=f"{size / 1e6:.2g} MB sent by a mean client",
+        )  # fmt: skip
+
+
+# Claims: the advantage of the best attack against the recommender's error
+
+
+class Point(NamedTuple):
+    """One budget of a protocol and reading of the noise: the best attack, and the recommender's error."""
+
+    epsilon: float
+    leak: Row
+    error: Row
+
+
+def claims_figure(rows: Sequence[Row], directory: Path) -> list[Path]:
+    """Draw a panel per protocol, with a line per reading of the noise."""
+    lines: dict[tuple[str, str], list[Point]] = {}
+    for (protocol, defense), of_system in grouped(rows, "victim", "defense").items():
+        leak = best_answer(of_system)
+        errors = [row for row in of_system if row["metric"] == "mse" and row["status"] == "ran"]
+        if leak is not None and errors and defense != "none":
+            point = Point(float(option_of(defense, "epsilon")), leak, errors[0])
+            lines.setdefault((str(protocol), option_of(defense, "noise")), []).append(point)
+    if not lines:
+        return []
+    protocols, noises = (list(dict.fromkeys(key[place] for key in lines)) for place in (0, 1))
+    mean = next(iter(lines.values()))[0].error["baseline"]
+    with panels(len(protocols)) as (figure, grid):
+        for axes, protocol in zip(grid[0], protocols, strict=True):
+            for rank, noise in enumerate(noises):
+                points = sorted(lines.get((protocol, noise), ()), key=lambda point: point.epsilon)
+                if points:
+                    _claims_line(axes, points, rank, noise, sns.color_palette("colorblind")[rank])
+            axes.axvline(mean, color="0.6", linestyle=":")
+            axes.annotate("training mean", (mean, 0.5), rotation=90, fontsize=6, color="0.4", ha="right")
+            axes.set(xlabel="MSE of the recommender (stars²)", title=protocol)
+        grid[0][0].set_ylabel("advantage of the best attack over the guess")
+        grid[0][0].legend(frameon=False, title="noise drawn (numbers: largest budget)")
+        return save(figure, directory / "privacy_against_utility")
+
+
+def _claims_line(axes: Axes, points: Sequence[Point], rank: int, label: str, colour: Any) -> None:
+    x = [point.error["value"] for point in points]
+    y, low, high = (
+        np.array([point.leak[name] for point in points])
+        for name in ("advantage", "advantage_low", "advantage_high")
+    )
+    look: Any = {"color": colour, "marker": MARKERS[rank], "capsize": 2, "label": label}
+    axes.errorbar(x, y, yerr=[y - low, high - y], **look)
+    for count, point in enumerate(points):
+        away = (3, 3 if (count + rank) % 2 else -8)  # neighbours may lie on one another
+        axes.annotate(
+            f"{point.epsilon:g}", (x[count], y[count]), away, textcoords="offset points", fontsize=6
+        )
+
+
+# Which items clients rated, against what hiding them costs
+
+ONCE, EVERYTHING, NOTHING = ",redrawn=false", "full-text", "part-text"
+
+
+def list_privacy_figure(rows: Sequence[Row], directory: Path) -> list[Path]:
+    """Draw what is read of the rated set against the bytes of a mean client, a line per number of rounds.
+
+    Part-text, whose lists are the rated items, is where the lines begin; a dotted line stands where full-text
+    is, whose lists say nothing; between them rho, the sampled unrated items per rated one. Samples that are
+    drawn once tell for ever what one round tells: dashed.
+    """
+    hidden = grouped(rows, "defense")
+    sizes = {label: costs_of(of_label).get(SENT, float("nan")) / 1e6 for label, of_label in hidden.items()}
+    ticks = {sizes[label]: label for label in hidden if not label.endswith(ONCE)}
+    words = [
+        f"{size:.3g}\n{label.replace('unrated-sampling:rho=', '').replace('-text', '')}"
+        for size, label in ticks.items()
+    ]
+    with panels(len(LISTS), height=3.1, sharey=False) as (figure, grid):
+        for axes, (metric, title) in zip(grid[0], LISTS.items(), strict=True):
+            lines = _list_lines(metric, hidden, sizes)
+            for rank, (name, found) in enumerate(lines.items()):
+                size, value, low, high = np.array(sorted(found)).T
+                look: Any = {"linestyle": "-" if rank else "--", "marker": MARKERS[rank % len(MARKERS)]}
+                look["color"] = sns.color_palette("viridis", len(lines))[rank]
+                bars = np.maximum([value - low, high - value], 0)
+                axes.errorbar(size, value, yerr=bars, label=name, **look)
+            guesses = [row["baseline"] for row in rows if row["metric"] == metric]
+            if guesses:
+                axes.axhline(max(guesses), color="0.5", linestyle="-.", linewidth=0.9, label="best guess")
+            if EVERYTHING in hidden:
+                axes.axvline(sizes[EVERYTHING], color="0.5", linestyle=":", label="full-text: nothing told")
+            log_ticks(axes, list(ticks))
+            axes.set_xticks(list(ticks), words)
+            axes.set_ylim(top=1.03)
+            axes.set(ylabel=title, xlabel="MB that the mean client sends in a round; below: rho")
+        legend(figure, grid[0][0], 3)
+        return save(figure, directory / "list_privacy_against_cost")
+
+
+def _list_lines(
+    metric: str, hidden: Mapping[str, Sequence[Row]], sizes: Mapping[str, float]
+) -> dict[str, list[tuple[float, ...]]]:
+    """Sizes, values and their intervals by the name of the line; lists that stay the same first, which tell
+    what one round tells.
+    """
+    found: dict[tuple[int, str], list[tuple[float, ...]]] = {}
+    for label, rows in hidden.items():
+        for watched, scores in by_rounds(rows):
+            row = scores.get(metric)
+            if row is None:
+                continue
+            mark = sizes[label], *(float(row[name]) for name in ("value", "ci_low", "ci_high"))
+            once, again = (0, "1 round watched, or drawn once"), (watched, f"drawn anew, {watched} rounds")
+            if label == NOTHING:  # where all lines begin
+                names = {once, again} if watched > 1 else {once}
+            else:
+                names = {once if watched == 1 or label.endswith(ONCE) else again}
+            for name in names:
+                here = found.setdefault(name, [])
+                here += [mark] if mark not in here else []
+    return {name: found[number, name] for number, name in sorted(found)}

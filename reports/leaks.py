@@ -6,18 +6,29 @@ What no attack answered is NOT TESTED: words, never a number.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from reports import verdicts
-from reports.verdicts import LOOKED, NOT_TESTED, OF_WHAT, UNFINISHED, Row, is_guess, number, of_what, tested
+from reports.verdicts import (
+    LEAK,
+    LOOKED,
+    NOT_TESTED,
+    OF_WHAT,
+    UNFINISHED,
+    Row,
+    interval_of,
+    is_guess,
+    number,
+    of_what,
+    tested,
+)
 
 LEAKS = {
     "rated_rating_accuracy": "ratings",
     "rated_set_auc": "rated set",
     "attribute_group_accuracy": "attributes",
 }
-
-
 SAME = ("victim", "update", "weighting", "data", "defense", "adversary", "attack", "rounds", "seed")
 WORST_OFF = "worst_tenth"
 IN_OPEN = "in the open\nuploads name the items"
@@ -36,6 +47,44 @@ class Leak(NamedTuple):
     in_open: bool = False
 
 
+@dataclass(frozen=True)
+class AdversaryView:
+    """What one adversary reads of a system."""
+
+    adversary: str
+    verdict: str  # the worst of its kinds; NOT TESTED where no attack answered
+    leaks: tuple[Leak, ...]  # one for each kind, in the order of the page's columns
+    alike: tuple[str, ...]  # all who read the same, itself among them
+
+
+@dataclass(frozen=True)
+class System:
+    """One victim with its defenses on one data set, and what each adversary reads of it.
+
+    It is no better than the worst of the adversaries that were tested; those that were not are named, never
+    counted as safe.
+    """
+
+    name: str
+    short: str  # what tells it from the other systems of the page
+    verdict: str  # of the worst tested adversary
+    sentence: str
+    adversaries: tuple[AdversaryView, ...]
+    rows: tuple[Row, ...]  # all of its rows
+
+    @property
+    def worst(self) -> Leak | None:
+        """The answer with the largest advantage over all adversaries, leaks before others."""
+        found = [leak for seen in self.adversaries if (leak := worst(seen.leaks)) is not None]
+        return max(found, key=badness, default=None)
+
+
+def badness(leak: Leak) -> tuple[bool, float]:
+    """Order answers: leaks last, then by advantage."""
+    assert leak.row is not None
+    return leak.row["verdict"] == LEAK, float(leak.row["advantage"])
+
+
 def metrics_of(kind: str) -> set[str]:
     """List the metrics of one kind of answers: of ratings those of nameless clients and differences, too."""
     return {kind, *OF_WHAT} if kind == "rated_rating_accuracy" else {kind}
@@ -51,8 +100,8 @@ def best(rows: Sequence[Row], metric: str) -> Row | None:
     rows = [row for row in rows if not is_guess(row)]
     found = [row for row in rows if row["metric"] in names and tested(row)]
     if any(row["status"] in UNFINISHED for row in rows):
-        found = [row for row in found if row["verdict"] == "LEAK"]
-    return max(found, key=lambda row: (row["verdict"] == "LEAK", row["advantage"])) if found else None
+        found = [row for row in found if row["verdict"] == LEAK]
+    return max(found, key=lambda row: (row["verdict"] == LEAK, row["advantage"])) if found else None
 
 
 def of_group(row: Row, rows: Sequence[Row], group: str) -> Row | None:
@@ -89,7 +138,7 @@ def leak_cell(leak: Leak) -> str:
     row = leak.row
     return (
         f"{number(row['value'])} ({number(row['baseline'])})\n"
-        f"[{number(row['ci_low'])}, {number(row['ci_high'])}]\n"
+        f"{interval_of(row)}\n"
         f"{row['verdict']}\n{row['attack']}{of_what(row, ' ({})')}"
     )
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from itertools import groupby
+from typing import Any, TypeVar
 
-from reports.folding import family
+import numpy as np
 
 Row = Mapping[str, Any]
+Line = TypeVar("Line")
 
 CLAIMED = "claimed_rating_accuracy"  # of answers about clients without a name
 DIFFERENCES = "rating_difference_accuracy"  # of answers that leave open what is added to all ratings
@@ -29,6 +31,11 @@ LEAK, NOT_TESTED, INCONCLUSIVE = "LEAK", "NOT TESTED", "INCONCLUSIVE"
 NOT_NEEDED = "not needed"  # status of an attack that had nothing left to find
 UNFINISHED = ("failed", "not reached")  # which might have found more
 LOOKED = " clients got no answer"  # in the reason of an attack that applies and abstained
+QUALITY, ERROR, SENT = (
+    "ndcg_at_10",
+    "rmse",
+    "bytes_sent_mean",
+)  # of a recommender, and what a mean client sends
 
 
 def tested(row: Row) -> bool:
@@ -47,6 +54,11 @@ def number(value: Any, digits: int = 3) -> str:
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return "-"
     return f"{value:.{digits}f}"
+
+
+def interval_of(row: Row) -> str:
+    """Write the 95 % interval of a row."""
+    return f"[{number(row['ci_low'])}, {number(row['ci_high'])}]"
 
 
 def is_guess(row: Row) -> bool:
@@ -135,7 +147,7 @@ def numbers_of(row: Row, digits: int = 3) -> dict[str, str]:
     return {
         **found,
         "value": number(row["value"], digits),
-        "interval": "-" if found["ci_low"] == "-" else f"[{found['ci_low']}, {found['ci_high']}]",
+        "interval": "-" if found["ci_low"] == "-" else interval_of(row),
         "ceiling_ml": "-" if found["ceiling_ml"] == found["ceiling"] else found["ceiling_ml"],
         "answered": f"{answered}/{row['n_users']}",
     }
@@ -154,3 +166,54 @@ def grouped(rows: Sequence[Row], *columns: str) -> dict[Any, list[Row]]:
         key = tuple(row[column] for column in columns)
         groups.setdefault(key if len(columns) > 1 else key[0], []).append(row)
     return groups
+
+
+def by_adversary(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """Group the rows of leakage by the adversary."""
+    return grouped([row for row in rows if isinstance(row["adversary"], str)], "adversary")
+
+
+def values_of(rows: Sequence[Row], metric: str) -> np.ndarray:
+    """Collect the values of a metric."""
+    return np.array([row["value"] for row in rows if row["metric"] == metric and row["status"] == "ran"])
+
+
+def family(attack: str) -> str:
+    """Say what the names of an attack's variants begin with.
+
+    Examples
+    --------
+    >>> family("root-lm"), family("grid")
+    ('root', 'grid')
+    """
+    return attack.partition("-")[0]
+
+
+def folded(
+    lines: Sequence[Line], attack: Callable[[Line], str], same: Callable[[Line], Hashable]
+) -> list[tuple[str, list[Line]]]:
+    """Join lines that follow each other, are of one family and have the same content.
+
+    Examples
+    --------
+    >>> lines = [("root-lm", "no"), ("root-krylov", "no"), ("grid", "no")]
+    >>> [name for name, _ in folded(lines, lambda line: line[0], lambda line: line[1])]
+    ['root-* (2)', 'grid']
+    """
+
+    def key(one: tuple[int, Line]) -> Hashable:
+        number, line = one
+        content = same(line)
+        return (number, None) if content is None else (family(attack(line)), content)
+
+    groups = [[line for _, line in group] for _, group in groupby(enumerate(lines), key)]
+    return [(_name([attack(line) for line in group]), group) for group in groups]
+
+
+def folded_names(attacks: Sequence[str]) -> str:
+    """Name attacks that have the same to say."""
+    return ", ".join(name for name, _ in folded(attacks, str, lambda _: True))
+
+
+def _name(attacks: Sequence[str]) -> str:
+    return attacks[0] if len(attacks) == 1 else f"{family(attacks[0])}-* ({len(attacks)})"

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def show_accounts(output: Output, stated: Sequence[Stated]) -> None:
     """Print the accounts of all defenses, what they claim and do not hide."""
-    from reports.accounts import account_table
+    from reports.tables import account_table
 
     beside: dict[str, None] = {}  # what stands below all tables, once
     for defense, accounts in stated:

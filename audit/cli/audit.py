@@ -208,7 +208,7 @@ def _as_found(
     audit before its end, what was finished is shown.
     """
     from audit.shell.interrupts import last_words
-    from reports.audit import finding
+    from reports.words import finding
 
     rows: list[dict[str, Any]] = []
 
@@ -232,7 +232,8 @@ def _as_found(
 
 
 def _show_table(output: Output, rows: list[dict[str, Any]], title: str) -> None:
-    from reports.audit import audit_table, idle_lines
+    from reports.tables import audit_table
+    from reports.words import idle_lines
 
     output.show(audit_table(rows, title))
     for line in idle_lines(rows):
@@ -240,7 +241,7 @@ def _show_table(output: Output, rows: list[dict[str, Any]], title: str) -> None:
 
 
 def _show_findings(output: Output, found: Audited | AuditedRecording, title: str) -> None:
-    from reports.audit import in_words
+    from reports.words import in_words
 
     _show_table(output, found.rows, title)
     for sentence in in_words(found.rows, listed=found.lists_open):

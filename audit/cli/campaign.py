@@ -36,7 +36,7 @@ def run_campaign(
     from audit.campaigns.matrix import counts_of, listed, run
     from audit.campaigns.parts import PROCEDURE
     from audit.experiments.estimates import estimated, try_out
-    from reports.learning import worse_than_mean
+    from reports.words import worse_than_mean
 
     content = read_campaign(path)
     matrix = matrix_of(content, path.parent)

@@ -42,8 +42,9 @@ def claims(
     """A claimed epsilon against what the recommender sees, reads and can prove."""
     from audit.cli.gate import OF_CLAIMS, Vocabulary, parse
     from audit.epsilon.claims import EXPERIMENT, budget_quantiles, settled
-    from reports.claims import budgets_line, claims_table
-    from reports.claims_figure import claims_figure
+    from reports.figures import claims_figure
+    from reports.tables import claims_table
+    from reports.words import budgets_line
 
     refuse_unwritable(out)
     who = workers(jobs, distributed)

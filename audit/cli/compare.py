@@ -82,9 +82,9 @@ def compare(
     from audit.cli.gate import OF_ATTACKS, OF_COST, OF_QUALITY, Vocabulary
     from audit.experiments.comparison import EXPERIMENT, settled, short_of_rounds
     from audit.experiments.hints import lists_named_to
-    from reports.compare import comparison_table, cost_of_defenses_table
-    from reports.compare_figure import comparison_figure
-    from reports.learning import worse_than_mean
+    from reports.figures import comparison_figure
+    from reports.tables import comparison_table, cost_of_defenses_table
+    from reports.words import worse_than_mean
 
     refuse_unwritable(out)
     plan = settled(replace(plan, defenses=(*plan.defenses, *(more or []))))

@@ -30,9 +30,8 @@ from victims.common.errors import InputError
 from victims.common.files import refuse_unwritable
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from audit.experiments.results import Row
+    from reports.layout import Sheet as Printed
 
 EXAMPLES = examples(
     "factorleak papers cost --victim dpmf-yang",
@@ -93,8 +92,8 @@ def cost(
     """
     from audit.option_texts import parse_options
     from audit.papers.cost import EXPERIMENT, Sheet, settled, wide
-    from reports.cost import published_lines
-    from reports.cost_figure import cost_figure
+    from reports.paper_figures import cost_figure
+    from reports.paper_tables import published_lines
 
     output = Output(quiet, as_json, estimate)
     if not 0 < gigabits * 1e9 < math.inf:  # what the sheet refuses, too, in bits
@@ -144,10 +143,10 @@ def cost(
     output.results(found, out, time.perf_counter() - start, told=rows, figures=figures)
 
 
-def _table(victim: str, rows: Sequence[Row], upload: str) -> Table:
+def _table(victim: str, rows: Sequence[Row], upload: str) -> Printed:
     """The rows of one kind of upload, with the papers' numbers."""
-    from reports.cost import cost_table, of_the_upload, published_seconds
-    from reports.graph_cost import graph_cost_table
+    from reports.paper_tables import of_the_upload, published_seconds
+    from reports.tables import cost_table, graph_cost_table
 
     if "messages" in rows[0]:
         return graph_cost_table(rows, f"One round of {victim}: processor seconds; of clients: busiest / mean")

@@ -54,7 +54,8 @@ def lists(
     from audit.experiments.plan_rules import SEED
     from audit.option_texts import parse_options
     from audit.papers.list_privacy import Plan, run
-    from reports.list_privacy import list_privacy_figure, list_privacy_table
+    from reports.figures import list_privacy_figure
+    from reports.tables import list_privacy_table
     from victims.common.validation import require
     from victims.data.subsets import most_rated
 

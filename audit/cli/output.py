@@ -20,8 +20,6 @@ from audit.shell.progress import progress as bar
 from victims.common.errors import printable
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from audit.experiments.cluster import Cluster
     from audit.experiments.experiment import Experiment
     from audit.experiments.grid import Found
@@ -39,7 +37,7 @@ class Output:
     # of the ratings that were loaded; they go into the JSON value
     losses: list[dict[str, Any]] = field(default_factory=list)
 
-    def show(self, what: str | Table | Sheet) -> None:
+    def show(self, what: str | Sheet) -> None:
         """Print a table or a line for people."""
         if not (self.quiet or self.as_json):
             show(what)
@@ -98,7 +96,7 @@ class Output:
     ) -> Ratings:
         """The ratings that ``--data`` names; what the loader decided is said on stderr, losses in a table."""
         from audit.rating_data import ratings_of
-        from reports.losses import losses_table
+        from reports.tables import losses_table
 
         ratings = ratings_of(data, item_components, community, seed, item_tags=item_tags)
         for text in () if self.quiet else ratings.notes:
@@ -154,24 +152,23 @@ def judge(conditions: Sequence[Any], rows: Sequence[Mapping[str, Any]]) -> None:
         raise typer.Exit(outcome.code)
 
 
-def show(what: str | Table | Sheet) -> None:
+def show(what: str | Sheet) -> None:
     """Print a table or a line of text: folded to the width of a terminal, plain where there is none.
 
     Nothing in it is obeyed: control characters are shown.
     """
     from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
 
-    from reports.layout import on_terminal, piped, sheet_of
+    from reports.layout import on_terminal, piped
 
     console = Console()
-    if isinstance(what, str):
-        text = Text(printable(what))
+    text = printable(what) if isinstance(what, str) else piped(what)
+    if console.is_terminal:
+        drawn = Text(text) if isinstance(what, str) else on_terminal(what, console)
+        emit(lambda: console.print(drawn))
     else:
-        sheet = sheet_of(what) if isinstance(what, Table) else what
-        text = on_terminal(sheet, console.width) if console.is_terminal else Text(piped(sheet))
-    emit((lambda: console.print(text)) if console.is_terminal else (lambda: print(text.plain)))
+        emit(lambda: print(text))
 
 
 def emit(write: Callable[[], None]) -> None:

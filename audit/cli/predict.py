@@ -169,9 +169,8 @@ def predict(
     from audit.papers.tuned_mf import best
     from audit.papers.tuned_mf import tune as search
     from audit.scoring.prediction_errors import comparisons, intervals_of
-    from reports.paired import paired_table
-    from reports.prediction import prediction_table
-    from reports.prediction_figure import prediction_figure
+    from reports.paper_figures import prediction_figure
+    from reports.paper_tables import paired_table, prediction_table
 
     output = Output(quiet, as_json, estimate)
     refuse_unwritable(out)
@@ -230,7 +229,7 @@ def _among_peers(
     """Paper 003."""
     from audit.option_texts import parse_options
     from audit.papers.pdmfrec import EXPERIMENT, METHODS, RATES, ROUNDS, PartsPlan, settled
-    from reports.parts_prediction import parts_table, rounds_table
+    from reports.paper_tables import parts_table, rounds_table
 
     refuse_unwritable(out)
     rounds = tuple(sorted({n_rounds for n_rounds in ROUNDS if n_rounds < epochs} | {epochs}))

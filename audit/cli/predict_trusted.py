@@ -35,8 +35,8 @@ def predict_trusted(
     """
     from audit.option_texts import parse_options
     from audit.papers.yang import EXPERIMENT, TrustedPlan, settled
-    from reports.trusted_figures import trusted_figures
-    from reports.trusted_prediction import error_table, recommendation_table, traffic_table
+    from reports.paper_figures import trusted_figures
+    from reports.paper_tables import error_table, recommendation_table, traffic_table
 
     refuse_unwritable(out)
     plan = settled(

@@ -73,8 +73,8 @@ def quality(
     """Ranking quality with and without encryption, for known and new users and items."""
     from audit.option_texts import parse_options
     from audit.papers.ranking_quality import EXPERIMENT, Plan, settled, with_popularity
-    from reports.learning import worse_than_mean
-    from reports.ranking import quality_table
+    from reports.tables import quality_table
+    from reports.words import worse_than_mean
     from victims.evaluation.ranking_cases import SCENARIOS
     from victims.evaluation.ranks import Cut
 

@@ -38,7 +38,7 @@ def score(
     from audit import actions
     from audit.cli.gate import parse
     from audit.scoring.verdicts import grouped
-    from reports.score import reliability_table, score_table
+    from reports.tables import reliability_table, score_table
 
     output = Output(quiet, as_json)
     bars = parse(fail_on or [])

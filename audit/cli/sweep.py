@@ -54,9 +54,9 @@ def sweep(
     from audit.epsilon.accounts import accounts_of
     from audit.experiments.sweep import EXPERIMENT, as_named, settled, victim_of
     from audit.factories import make_defenses
-    from reports.published_noise import published_figures
-    from reports.sweep import sweep_table
-    from reports.sweep_figures import sweep_figures
+    from reports.figures import sweep_figures
+    from reports.paper_figures import published_figures
+    from reports.tables import sweep_table
 
     who = workers(jobs, distributed)
     refuse_unwritable(out)

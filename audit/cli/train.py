@@ -78,7 +78,7 @@ def train(
     from audit.factories import make_victim, scenarios_of
     from audit.option_texts import parse_options
     from audit.papers.tuning import Search
-    from reports.learning import learning_table
+    from reports.tables import learning_table
     from victims.common.validation import require
     from victims.data.subsets import split_by
     from victims.evaluation.rating_error import learning_curve, why_poor
@@ -148,7 +148,7 @@ def train(
 def _search(output: Output, plan: Search, ratings: Ratings, out: Path) -> None:
     """Search, and show the best trials."""
     from audit.papers.tuning import search
-    from reports.learning import tuning_table
+    from reports.tables import tuning_table
 
     refuse_unwritable(out)
     start = time.perf_counter()

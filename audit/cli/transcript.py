@@ -37,7 +37,7 @@ def check(
 ) -> None:
     """Say what a recording holds, what its rule is taken to be, and which attacks apply."""
     from audit.transcript_check import check_transcript
-    from reports.transcript import attacks_table, facts_table, rule_table
+    from reports.tables import attacks_table, facts_table, rule_table
 
     output = Output(quiet, as_json)
     with output.progress("transcript check"):  # which rule the uploads follow may take a minute

@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 
 from audit.experiments.results import file_of, rows_of
-from reports.leaks import WORST_OFF, best, of_group
+from reports.leaks import WORST_OFF, System, best, of_group
 from reports.page.frontier import AXES, frontier_frame
-from reports.page.overview import System, systems_of
+from reports.page.systems import systems_of
 from reports.verdicts import NOT_TESTED, Row, number
 
 ROWS = Path(__file__).parent / "rows" / "campaign.csv"

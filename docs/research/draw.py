@@ -14,13 +14,9 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from reports.compare_figure import comparison_figure
-from reports.figures import save
-from reports.growth_figure import growth_figure
-from reports.neighbours_figure import leakage_figure
-from reports.parts_figure import rounds_figure
-from reports.parts_prediction import PAPER
-from reports.trusted_figures import trusted_figures
+from reports.figures import comparison_figure, save
+from reports.paper_figures import growth_figure, leakage_figure, rounds_figure, trusted_figures
+from reports.paper_tables import PDMFREC
 
 HERE = Path(__file__).parent
 GALLERY = HERE.parents[1] / "reports" / "gallery"
@@ -72,7 +68,7 @@ def pdmfrec_rounds() -> Figure:
     frame["rounds"] = frame["rounds"].astype(int)
     other = pd.read_csv(HERE / "rows" / "paper-003-other.csv")
     mean = float(other["training mean"].iloc[0])
-    return rounds_figure(frame, mean=mean, published=PAPER["pdmfrec"][0])
+    return rounds_figure(frame, mean=mean, published=PDMFREC["pdmfrec"][0])
 
 
 def trusted(folder: Path) -> list[Path]:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from reports.parts_prediction import PAPER, chosen, frame_of
+from reports.paper_tables import PDMFREC, chosen, parts_frame
 
 ROWS = Path(__file__).parent / "rows"
 HEAD = (
@@ -35,10 +35,10 @@ def several(values: pd.Series) -> str:
 def main(*folders: str) -> None:
     """Write the table."""
     rows = [row for folder in folders for row in json.loads((Path(folder) / "results.json").read_text())]
-    frame = frame_of(rows)
+    frame = parts_frame(rows)
     found, lines = chosen(frame), []
     for method, errors in found.groupby("method", sort=False):
-        published = PAPER[str(method)]
+        published = PDMFREC[str(method)]
         cells = []
         for name, number in zip(("mae", "rmse"), published, strict=True):
             cells += [spread(errors[name]), f"{number:.4f}", f"{errors[name].mean() - number:+.4f}"]

@@ -15,14 +15,13 @@ from pathlib import Path
 
 import pandas as pd
 
-from reports.layout import sheet_of
-from reports.trusted_prediction import (
+from reports.paper_tables import (
     error_table,
-    frame_of,
     last_rounds,
+    mean_and_interval,
     over_weights,
     recommendation_table,
-    spread,
+    trusted_frame,
 )
 from reports.verdicts import Row
 
@@ -38,8 +37,8 @@ def write(name: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None
 
 def recommendation(name: str, rows: Sequence[Row], data: str) -> None:
     """Table 4, with the number of seeds behind each line."""
-    sheet = sheet_of(recommendation_table(rows, data, ""))
-    frame = last_rounds(frame_of(rows))
+    sheet = recommendation_table(rows, data, "")
+    frame = last_rounds(trusted_frame(rows))
     ran = frame[frame["status"] == "ran"]
     seeds = ran[ran["metric"] == SHOWN[1]].groupby(["K", "system"])["seed"].nunique()
     of_size = seeds.groupby("K").max()
@@ -64,13 +63,13 @@ def recommendation(name: str, rows: Sequence[Row], data: str) -> None:
 
 def errors(name: str, rows: Sequence[Row]) -> None:
     """RMSE after the last round."""
-    sheet = sheet_of(error_table(rows, "")).without("varied")
+    sheet = error_table(rows, "").without("varied")
     write(name, sheet.columns, [row for row in sheet.rows if row[-1] != "0"])
 
 
 def rounds(name: str, rows: Sequence[Row]) -> None:
     """RMSE and lists after every measured round."""
-    frame = frame_of(rows)
+    frame = trusted_frame(rows)
     frame = frame[(frame["rounds"] > 0) & (frame["status"] == "ran")]
     out = []
     for (size, number), some in frame.groupby(["K", "rounds"]):
@@ -83,7 +82,7 @@ def rounds(name: str, rows: Sequence[Row]) -> None:
             ("dpmf-yang", SHOWN[2], "value"),
         ):
             here = some[(some["system"] == system) & (some["metric"] == metric)]
-            cells.append(spread(here[column]))
+            cells.append(mean_and_interval(here[column]))
         out.append(cells)
     head = (
         "K",
@@ -99,7 +98,7 @@ def rounds(name: str, rows: Sequence[Row]) -> None:
 
 def weights(folder: str) -> None:
     """RMSE over lambda and W after the last round, of one seed."""
-    frame = frame_of(json.loads((Path(folder) / "results.json").read_text()))
+    frame = trusted_frame(json.loads((Path(folder) / "results.json").read_text()))
     wide = over_weights(frame[(frame["metric"] == SHOWN[0]) & (frame["status"] == "ran")])
     end = "-epinions" if "epinions" in frame["data"].iloc[0] else ""
     rows = [[f"{share:g}", *(f"{value:.4f}" for value in row)] for share, *row in wide.itertuples()]

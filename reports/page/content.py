@@ -6,13 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from reports.leaks import Leak
-from reports.page.charts import charts_of
-from reports.page.drawing import Chart
-from reports.page.overview import BOUND, REFUTED, System, headline, kind_names, systems_of
-from reports.page.plain import plain
+from reports.leaks import Leak, System
+from reports.page.charts import Chart, blocks, by_client, by_item, growth, leakage
+from reports.page.frontier import frontier
+from reports.page.systems import kind_names, systems_of
 from reports.page.tables import Table, claims_table, measured_table, results_table, silent_table
-from reports.verdicts import NOT_TESTED, Row, number, of_what
+from reports.tables import BOUND
+from reports.verdicts import NOT_TESTED, Row, interval_of, number, of_what
+from reports.words import headline, plain
+
+CHARTS = (leakage, frontier, growth, by_client, by_item, blocks)
 
 
 @dataclass(frozen=True)
@@ -28,18 +31,18 @@ class Reading:
 class Page:
     """All of a page."""
 
-    title: str  # ``plain`` is the one sentence for who decides
-    plain: str  # ``plain`` is the one sentence for who decides
-    headline: str  # ``plain`` is the one sentence for who decides
+    title: str
+    plain: str  # the one sentence for who decides
+    headline: str
     verdicts: dict[str, int]  # how many attacked systems have each verdict
     systems: tuple[System, ...]  # those that were attacked
     adversaries: tuple[tuple[str, str], ...]  # who was tried, and what each sees
     kinds: tuple[str, ...]  # columns of ``readings``
     readings: tuple[tuple[System, str, str, tuple[Reading, ...]], ...]
     charts: tuple[Chart, ...]
-    results: Table  # answers of attacks; claimed epsilons; usefulness and cost
-    claims: Table  # answers of attacks; claimed epsilons; usefulness and cost
-    measured: Table  # answers of attacks; claimed epsilons; usefulness and cost
+    results: Table  # answers of attacks
+    claims: Table  # claimed epsilons
+    measured: Table  # usefulness and cost
     silent: Table  # what failed, does not apply, was not answered or is inconclusive, and why
     facts: tuple[tuple[str, str], ...] = field(default=())  # versions, seeds, times, commands
 
@@ -66,7 +69,7 @@ def page_of(
             for system in systems
             for one in system.adversaries
         ),
-        charts=tuple(charts_of(systems)) if attacked else (),
+        charts=tuple(chart for draw in CHARTS if attacked and (chart := draw(systems)) is not None),
         results=results_table(attacked),
         claims=claims_table(bounds),
         measured=measured_table(rows),
@@ -86,14 +89,14 @@ def _reading(leak: Leak) -> Reading:
     row = leak.row
     if row is None:
         return Reading(NOT_TESTED, "", leak.why)
-    rest = f"[{number(row['ci_low'])}, {number(row['ci_high'])}], guess {number(row['baseline'])}"
+    rest = f"{interval_of(row)}, guess {number(row['baseline'])}"
     off = leak.worst_off
     tenth = "" if off is None else f"; worst tenth {number(off['value'])}, guess {number(off['baseline'])}"
     return Reading(str(row["verdict"]), number(row["value"]), f"{rest}{tenth}; {row['attack']}{of_what(row)}")
 
 
 def _refuted(rows: Sequence[Row]) -> str:
-    refuted = sum(row["verdict"] == REFUTED for row in rows)
+    refuted = sum(row["verdict"] == "CLAIM REFUTED" for row in rows)
     return f"{refuted} of {len(rows)} claims of an epsilon are refuted." if rows else ""
 
 

@@ -10,18 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
-from reports.compare import QUALITY, SENT, values_of
-from reports.learning import ERROR
-from reports.page.drawing import ON_PAGE, Chart
-from reports.page.overview import System
-from reports.verdicts import NOT_TESTED, Row, number
+from reports.leaks import System
+from reports.page.charts import Chart, page_panels
+from reports.verdicts import ERROR, NOT_TESTED, QUALITY, SENT, Row, number, values_of
 
 TIED = f"{QUALITY}/constant"
 AXES = {
@@ -55,9 +51,7 @@ def frontier(systems: Sequence[System]) -> Chart | None:
     drawn = [axis for axis in AXES if (frame.axis == axis).any()]
     floor = min(-0.05, float(np.nanmin([0.0, *frame.low.dropna()])) - 0.05)
     hovers: dict[str, Sequence[str]] = {}
-    with mpl.rc_context(ON_PAGE):
-        figure = Figure(figsize=(5.6 * len(drawn), 4.6), layout="constrained", facecolor="none")
-        panels = figure.subplots(1, len(drawn), sharey=True, squeeze=False)[0]
+    with page_panels(len(drawn), 5.6 * len(drawn), 4.6) as (figure, panels):
         for place, (axis, axes) in enumerate(zip(drawn, panels, strict=True)):
             shown = frame[frame.axis == axis].reset_index(drop=True)
             _panel(axes, shown, floor - 0.12, f"frontier-{place}")

@@ -8,8 +8,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from markupsafe import Markup
 
 from reports.figures import save
+from reports.page.charts import inline_svg
 from reports.page.content import Page
-from reports.page.drawing import inline_svg
 from victims.common.files import write_text
 
 NAME = "report"

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 from typing import Any
 
-from reports.folding import folded
-from reports.page.overview import BOUND
+from reports.tables import BOUND
 from reports.verdicts import (
     ANSWERED,
     CLAIMED,
@@ -18,6 +17,7 @@ from reports.verdicts import (
     NOT_TESTED,
     SIZES,
     Row,
+    folded_names,
     is_guess,
     number,
     numbers_of,
@@ -121,10 +121,7 @@ def silent_table(rows: Sequence[Row]) -> Table:
     together: dict[tuple[str, str, str], list[str]] = {}
     for (attack, status, reason), places in groups.items():
         together.setdefault((status, reason, "; ".join(dict.fromkeys(places))), []).append(attack)
-    lines = [
-        (", ".join(name for name, _ in folded(attacks, str, lambda _: True)), *rest)
-        for rest, attacks in together.items()
-    ]
+    lines = [(folded_names(attacks), *rest) for rest, attacks in together.items()]
     return Table("What settles nothing, and why", ("attack", "status", "reason", "where"), tuple(lines))
 
 

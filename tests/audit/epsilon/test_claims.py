@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import json
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from audit.epsilon import claims
 from audit.epsilon.canaries import plant, typical_client, worlds
@@ -16,8 +14,9 @@ from audit.epsilon.lower_bounds import from_one_run, from_repetitions
 from audit.experiments.plan import Claims
 from audit.factories import make_defenses
 from audit.scoring.truth import read_truth
-from reports.claims import claims_table
-from reports.claims_figure import claims_figure
+from reports.figures import claims_figure
+from reports.layout import piped
+from reports.tables import claims_table
 from victims.common.errors import InputError
 from victims.data.synthetic import Synthetic, generate
 from victims.transcript.beside import truth_path
@@ -129,7 +128,7 @@ def test_claims(small, tmp_path):
     assert {row["attack"] for row in fellows} == {"aggregate"}
     assert all(row["reason"] for row in fellows if row["status"] != "ran")
     assert {row["victim"] for row in fellows} == {"hdpmf", "mf"}
-    assert claims_table(rows, "x").row_count > 4 + len({(row["victim"], row["defense"]) for row in fellows})
+    assert len(claims_table(rows, "x").rows) > 4 + len({(row["victim"], row["defense"]) for row in fellows})
     assert len(claims_figure(rows, tmp_path)) == 2
     again = claims.run(plan, small, tmp_path, jobs=1)
     assert json.dumps(again) == json.dumps(rows)
@@ -153,6 +152,4 @@ def test_what_a_fellow_client_reads(tmp_path):
     alone = np.bincount(sparse.users[lone], minlength=sparse.n_users) >= 3
     assert alone.sum() >= 10
     assert found["share_of_clients_read"]["value"] >= 0.9 * alone.mean()
-    text = io.StringIO()
-    Console(file=text, width=250).print(claims_table(rows, "x"))
-    assert "nameless clients" in text.getvalue()
+    assert "nameless clients" in piped(claims_table(rows, "x"))

@@ -11,9 +11,9 @@ from audit.experiments.comparison import run, settled
 from audit.experiments.encryption import encrypts, standing_in, without_encryption
 from audit.experiments.hints import lists_named_to
 from audit.experiments.plan import Comparison
-from reports.compare import comparison_table
-from reports.compare_figure import comparison_figure
+from reports.figures import comparison_figure
 from reports.leaks import LEAKS, best, leak_cell, leak_of, worst, worst_cell
+from reports.tables import comparison_table
 from victims.common.errors import InputError
 from victims.data.synthetic import Synthetic, generate
 
@@ -89,7 +89,7 @@ def test_a_defense_that_does_not_apply_is_a_row(ratings, tmp_path):
     assert len(found) == 5 + 2
     assert {row["verdict"] for row in found if row["metric"] == "rating_accuracy"} == {"NOT TESTED"}
     assert "ran" in {row["status"] for row in rows if row["defense"] == "none"}
-    assert comparison_table(rows, "x").row_count >= 1
+    assert len(comparison_table(rows, "x").rows) >= 1
     comparison_figure(rows, tmp_path)
     with pytest.raises(InputError, match="weighting of fedmvmf must be include-unrated"):
         run(replace(plan, defenses=(sampled,)), ratings, tmp_path / "alone", jobs=1)
@@ -142,7 +142,7 @@ def test_a_failure_is_no_safety(compared):
 
 def test_table_and_figure(compared, tmp_path):
     _, _, rows = compared
-    assert comparison_table(rows, "x").row_count >= 8
+    assert len(comparison_table(rows, "x").rows) >= 8
     written = comparison_figure(rows, tmp_path)
     assert {path.suffix for path in written} == {".svg", ".png"}
     first = [path.read_bytes() for path in written]

@@ -9,8 +9,7 @@ import pytest
 
 from audit.experiments.plan import Sweep
 from audit.experiments.sweep import as_named, cells_of, run, settled
-from reports.sweep_figures import sweep_figures
-from reports.sweep_panels import scale_of
+from reports.figures import scale_of, sweep_figures
 from victims.common.errors import InputError
 
 SMALL = Sweep(

@@ -10,7 +10,7 @@ import pytest
 from audit.experiments.round_cost import cost_of
 from audit.factories import make_defenses, make_victim
 from audit.papers.cost import Sheet, run, wide
-from reports.cost_figure import cost_figure
+from reports.paper_figures import cost_figure
 from victims.common.errors import InputError
 from victims.data.subsets import most_rated, of_users
 from victims.protocols.base import Rows, Unchanged

@@ -12,8 +12,8 @@ from audit.factories import make_defenses
 from audit.papers import hu_fang, tuned_mf
 from audit.papers.hu_fang import VARIED
 from audit.scoring.prediction_errors import comparisons
-from reports.prediction import prediction_table
-from reports.prediction_figure import prediction_figure
+from reports.paper_figures import prediction_figure
+from reports.paper_tables import prediction_table
 from victims.common.errors import InputError
 from victims.data.movielens import published_split
 from victims.data.subsets import folds, leave_out, split_by
@@ -68,7 +68,7 @@ def test_prediction(small, tmp_path, vary):
     assert {row["status"] for row in rows} == {"ran"}
     assert all(np.isfinite([row["value"], row["baseline"]]).all() for row in rows)
     table = prediction_table(rows, "ml-100k", "x", vary)
-    assert table.row_count == 3 * len(VARIED[vary])
+    assert len(table.rows) == 3 * len(VARIED[vary])
     assert len([path for path in prediction_figure(rows, vary, tmp_path) if path.exists()]) == 2
 
 

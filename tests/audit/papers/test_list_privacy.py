@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from audit.papers.list_privacy import Plan, run
-from reports.list_privacy import list_privacy_figure, list_privacy_table
+from reports.figures import list_privacy_figure
+from reports.tables import list_privacy_table
 from victims.common.errors import InputError
 
 PART, FULL = "part-text", "full-text"
@@ -51,7 +52,7 @@ def test_bytes_are_counted(rows, ratings):
 def test_table_and_figure(rows, tmp_path):
     """The same bytes for the same rows."""
     table = list_privacy_table(rows, "lists")
-    assert table.row_count == 8
+    assert len(table.rows) == 8
     one, two = (list_privacy_figure(rows, tmp_path / name) for name in ("one", "two"))
     assert [a.read_bytes() for a in one] == [b.read_bytes() for b in two]
 

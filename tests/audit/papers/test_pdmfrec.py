@@ -7,7 +7,7 @@ import pytest
 
 from audit.papers.pdmfrec import PartsPlan
 from audit.papers.pdmfrec import run as run_grid
-from reports.parts_prediction import chosen, frame_of
+from reports.paper_tables import chosen, parts_frame
 from victims.common.errors import InputError
 from victims.data.subsets import rotations
 from victims.evaluation.pmf import Factors, disjoint_batches, pmf_epoch, pmf_start
@@ -65,7 +65,7 @@ def test_rate_and_rounds_are_chosen_by_validation_alone():
         for metric, value in (("validation_mae", validation), ("mae", test), ("rmse", test)):
             row = {"victim": f"pmf rate={rate}", "seed": 0, "rounds": rounds, "metric": metric}
             rows.append({**row, "value": value, "baseline": 1.0, "status": "ran"})
-    frame = frame_of(rows)
+    frame = parts_frame(rows)
     assert chosen(frame)[["rate", "rounds", "mae"]].values.tolist() == [[0.1, 2, 0.7]]
     assert chosen(frame, 1)[["rate", "mae"]].values.tolist() == [[0.2, 0.1]]
 

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from audit.scoring.prediction_errors import UserErrors, comparisons, interval_over_users, intervals_of, paired
-from reports.paired import paired_table
+from reports.paper_tables import paired_table
 
 
 def test_intervals_against_scipy():
@@ -72,4 +72,4 @@ def test_methods_are_compared_over_common_seeds():
     (one,) = comparisons([*rows, {**rows[0], "seed": 2, "status": "failed"}])
     assert (one.better, one.worse, one.n_seeds) == ("b", "a", 2)
     np.testing.assert_allclose(one.result.better_by, 0.2)
-    assert paired_table([one]).row_count == 1
+    assert len(paired_table([one]).rows) == 1

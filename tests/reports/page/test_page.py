@@ -9,11 +9,11 @@ from itertools import product
 import numpy as np
 import pytest
 
-from reports.learning import worse_than_mean
 from reports.page.content import page_of
 from reports.page.frontier import frontier_frame
-from reports.page.overview import headline, systems_of
 from reports.page.render import as_html, as_markdown, write_page
+from reports.page.systems import systems_of
+from reports.words import headline, worse_than_mean
 from tests.reports.rows import ran
 
 SEES = {"server": "receives every client's upload", "client:N": "a client, by name or number"}

@@ -1,13 +1,13 @@
-"""What an audit says: verdicts, reasons and sentences."""
+"""What tables and sentences say: verdicts, reasons, and no number where nothing was tested."""
 
 from __future__ import annotations
 
 import re
 
-from reports.audit import audit_table, in_words
 from reports.layout import piped
-from reports.score import score_table
+from reports.tables import READ, audit_table, claims_table, score_table
 from reports.verdicts import why_not
+from reports.words import in_words
 from tests.reports.rows import LOST, ROWS, SILENT, WHY, ran
 
 
@@ -45,3 +45,18 @@ class TestWords:
         (sentence,) = in_words([LOST, SILENT, ran("rated_rating_accuracy", "LEAK", attack="guess-majority")])
         assert sentence.startswith("semi-als/include-unrated: NOT TESTED")
         assert "0." not in sentence
+
+
+def read(metric):
+    """The cell of what the best attack reads, of one answer."""
+    seen = {"victim": "hdpmf", "adversary": "all rounds, 8 of 10", "reason": "-"}
+    bound = ran("empirical_epsilon", "CLAIM HOLDS", **seen)
+    (cell,) = claims_table([bound, ran(metric, victim="hdpmf")], "x").column(READ)
+    return cell
+
+
+def test_differences_of_ratings_are_read_too():
+    """Before: NOT TESTED, beside a leak."""
+    assert "root-linearmixing, differences, LEAK" in read("rating_difference_accuracy")
+    assert "root-linearmixing, LEAK" in read("rated_rating_accuracy")
+    assert read("rated_set_auc") == "NOT TESTED"

@@ -1,0 +1,321 @@
+"""The sentences of findings: of an audit while it runs and at its end, of all systems, of models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+
+from reports.leaks import AdversaryView, Leak, System, badness
+from reports.verdicts import (
+    ANSWERED,
+    CLAIMED,
+    DIFFERENCES,
+    ERROR,
+    INCONCLUSIVE,
+    LEAK,
+    NOT_NEEDED,
+    NOT_TESTED,
+    RELATIVE,
+    SIZES,
+    Row,
+    answers_few,
+    folded_names,
+    grouped,
+    interval_of,
+    is_guess,
+    number,
+    tested,
+    verdict_of,
+    why_nothing,
+)
+
+NO_EVIDENCE = "NO EVIDENCE"
+HEADLINE = "rating_accuracy"  # of a row that stands for an attack that reads no rating
+NAMES = {  # of what leaks, in a line
+    "rated_rating_accuracy": "ratings",
+    CLAIMED: "ratings of clients without a name",
+    DIFFERENCES: "differences of ratings",
+    SIZES: "sizes of differences of ratings",
+    "attribute_group_accuracy": "attributes",
+    "rated_set_f1": "rated items (F1)",
+}
+NOUNS = {**NAMES, CLAIMED: "ratings", "rated_set_auc": "rated items"}  # in the sentence of a system
+IN_OPEN = {"rated_set_auc", "rated_set_f1", "tpr_at_fpr_0.1pct"}  # where uploads name the rated items
+IDLE = {  # status of an attack that did not run -> what is said of those that have it
+    NOT_NEEDED: "Not needed, {}",
+    "not applicable": "Not applicable, {}",
+    "not reached": f"{NOT_TESTED}, {{}} not reached",
+}
+OF_RATINGS = ("rated_rating_accuracy", CLAIMED, *RELATIVE)
+DONE = {  # for who decides
+    "rated_rating_accuracy": "gets {found} of 100 ratings right",
+    CLAIMED: "gets {found} of 100 ratings right",
+    DIFFERENCES: "gets {found} of 100 differences between two of a client's ratings right",
+    SIZES: "tells in {found} of 100 pairs of a client's ratings how far they are from each other",
+    "rated_set_auc": "tells a rated item from another in {found} of 100 pairs",
+    "attribute_group_accuracy": "gets {found} of 100 attributes right",
+}
+REST = {
+    NO_EVIDENCE: "the attacks that ran read nothing of note in {count}",
+    INCONCLUSIVE: "{count} left open",
+    NOT_TESTED: "{count} not tested, which says nothing",
+}
+WORST_FIRST = (LEAK, INCONCLUSIVE, NO_EVIDENCE, NOT_TESTED)
+
+
+# Of an audit
+
+
+def scenario_of(row: Row) -> str:
+    """Name a client update rule and whether unrated items are sent."""
+    return f"{row['update']}/{row['weighting']}"
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.1f} %"
+
+
+def idle_of(rows: Sequence[Row]) -> dict[tuple[str, str], Row]:
+    """Find the row of each attack on a scenario that did not run there."""
+    cells = [(scenario_of(row), str(row["attack"])) for row in rows]
+    ran = {cell for cell, row in zip(cells, rows, strict=True) if row["status"] not in IDLE}
+    return {cell: row for cell, row in zip(cells, rows, strict=True) if cell not in ran}
+
+
+def idle_lines(rows: Sequence[Row]) -> list[str]:
+    """Say in a line for each status which attacks did not run, and why."""
+    n_scenarios = len(grouped(rows, "update", "weighting"))
+    lines = []
+    for status, words in IDLE.items():
+        found = [row for row in idle_of(rows).values() if row["status"] == status]
+        reasons: dict[str, list[str]] = {}
+        for (attack, reason), where in grouped(found, "attack", "reason").items():
+            only = "" if len(where) == n_scenarios else f" on {', '.join(map(scenario_of, where))}"
+            reasons.setdefault(f"{reason}{only}", []).append(str(attack))
+        if found:
+            n_attacks = len({row["attack"] for row in found})
+            counted = "1 attack" if n_attacks == 1 else f"{n_attacks} attacks"
+            named = [f"{folded_names(attacks)}: {reason}" for reason, attacks in reasons.items()]
+            lines.append(f"{words.format(counted)}: {'; '.join(named)}.")
+    return lines
+
+
+def finding(rows: Sequence[Row]) -> str:
+    """Say in a line what an attack on a scenario leaks."""
+    leaks = {row["metric"]: row for row in rows if verdict_of(row) == LEAK}
+    if leaks.keys() - IN_OPEN and next(iter(leaks.values()))["weighting"] == "observed-only":
+        leaks = {metric: row for metric, row in leaks.items() if metric not in IN_OPEN}
+    if answered := leaks.get(ANSWERED):
+        value, guess = _percent(answered["value"]), _percent(answered["baseline"])
+        who = f"{scenario_of(answered)}, {answered['attack']}"
+        return f"{who}: {LEAK}, an answer for {value} of {_counted(answered)} (on shuffled uploads {guess})"
+    claims = {name: leaks[metric] for metric, name in NAMES.items() if metric in leaks}
+    if not claims:
+        return ""
+    row = next(iter(claims.values()))
+    said = ", ".join(
+        f"{name} {_percent(row['value'])} (guess {_percent(row['baseline'])})" for name, row in claims.items()
+    )
+    return f"{scenario_of(row)}, {row['attack']}: {LEAK} of {said}; {_clients(row)}"
+
+
+def in_words(rows: Sequence[Row], *, listed: bool = True) -> list[str]:
+    """Say in a sentence per scenario what the strongest attack that ran reads, beside the guess."""
+    return [
+        f"{update}/{weighting}: {_of_scenario(of_scenario, listed)}"
+        for (update, weighting), of_scenario in grouped(rows, "update", "weighting").items()
+    ]
+
+
+def _of_scenario(rows: Sequence[Row], listed: bool) -> str:
+    if _best(rows, ANSWERED):
+        return _without_truth(rows)
+    best = _strongest(rows)
+    if best is None:
+        return f"{_untested(rows)}."
+    metrics = {row["metric"]: row for row in rows if row["attack"] == best}
+    named = ["rated_rating_accuracy", *RELATIVE, "attribute_group_accuracy", CLAIMED]
+    rated = ""
+    if rows[0]["weighting"] == "include-unrated" or not listed:
+        named.append("rated_set_auc")
+    elif CLAIMED not in metrics:
+        rated = "; which items were rated lies in the open (uploads name them)"
+    if not any(_claim(metrics.get(name)) for name in named):  # an attack on the list alone
+        named.append("rated_set_auc")
+    claims = ", ".join(filter(None, (_claim(metrics.get(name)) for name in named)))
+    clients = _clients(next(row for row in metrics.values() if tested(row)))
+    unread = "" if any(_best(rows, metric) for metric in OF_RATINGS) else f"; ratings: {_untested(rows)}"
+    return f"the {rows[0]['adversary']} reads, with {best}, {claims}{rated}{unread} ({clients})."
+
+
+def _clients(row: Row) -> str:
+    """How many clients a number is about, and how many of them were answered."""
+    answered = max(row["n_users"] - row["n_abstained"], 0)
+    if answered == row["n_users"]:
+        return _counted(row)
+    return f"{_counted(row)}, {answered} of them answered; the others count with the guess"
+
+
+def _counted(row: Row) -> str:
+    return "1 client" if row["n_users"] == 1 else f"{row['n_users']} clients"
+
+
+def _untested(rows: Sequence[Row]) -> str:
+    """That no attack answers, and why."""
+    silent = [row for row in rows if not is_guess(row) and not tested(row)]
+    why = why_nothing(silent)
+    sees = f"from what the {rows[0]['adversary']} sees" + (f" ({why})" if why else "")
+    whom = " about enough clients" if any(map(answers_few, silent)) else ""
+    return f"{NOT_TESTED}: no attack has an answer{whom} {sees}"
+
+
+def _without_truth(rows: Sequence[Row]) -> str:
+    """For whom there is an answer about ratings, else about which items were rated."""
+    silent = {row["attack"] for row in rows if row["metric"] == HEADLINE and row["status"] != "ran"}
+    best = _best([row for row in rows if row["attack"] not in silent], ANSWERED)
+    unread = "" if best else f"; ratings: {_untested(rows)}"
+    best = best or _best(rows, ANSWERED)
+    row = next(row for row in rows if row["attack"] == best and row["metric"] == ANSWERED)
+    return (
+        f"{best} has an answer for {_percent(row['value'])} of {_counted(row)} of what the "
+        f"{row['adversary']} sees (on shuffled uploads for {_percent(row['baseline'])}): {verdict_of(row)}; "
+        f"how much of it is right needs the truth{unread}."
+    )
+
+
+def _strongest(rows: Sequence[Row]) -> str | None:
+    """The attack with the best advantage on rated items, else on the rated set; guesses do not count."""
+    return next(filter(None, (_best(rows, metric) for metric in (*OF_RATINGS, "rated_set_auc"))), None)
+
+
+def _best(rows: Sequence[Row], metric: str) -> str | None:
+    candidates = [row for row in rows if row["metric"] == metric and tested(row) and not is_guess(row)]
+    found = max(candidates, key=lambda row: (row["advantage"], row["n_users"]), default=None)
+    return None if found is None else found["attack"]
+
+
+def _claim(row: Row | None) -> str:
+    """A metric by its name, its number, the guess and the verdict; a share in percent."""
+    if row is None or verdict_of(row) == NOT_TESTED or number(row["value"]) == "-":
+        return ""
+    write = _percent if row["metric"].endswith("accuracy") else number
+    value, guess = write(row["value"]), write(row["baseline"])
+    return f"{row['metric']} {value} (best guess without the transcript {guess}): {verdict_of(row)}"
+
+
+# Of systems
+
+
+def headline(systems: Sequence[System]) -> str:
+    """Say of all systems together how many leak, the worst, which were not tested, and which not attacked."""
+    attacked = [one for one in systems if one.adversaries]
+    if not attacked:
+        return "No attack was run: numbers of usefulness and cost say nothing about what leaks."
+    others = len(systems) - len(attacked)
+    more = f" Of {others} more, usefulness or cost alone was measured." if others else ""
+    if len(attacked) == 1:
+        return attacked[0].sentence + more
+    counts = {verdict: sum(one.verdict == verdict for one in attacked) for verdict in WORST_FIRST}
+    words = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
+    known = [one for one in attacked if one.worst is not None]
+    most = max(known, key=lambda one: badness(one.worst), default=None)  # type: ignore[arg-type]
+    worst_of_all = "" if most is None else f" The worst: {most.sentence}"
+    return f"Of {len(attacked)} systems: {words}.{worst_of_all}{more}"
+
+
+def sentence(name: str, verdict: str, seen: Sequence[AdversaryView]) -> str:
+    """Say of one system what the worst adversary reads, and who was not tested."""
+    untested = [who for one in seen if one.verdict == NOT_TESTED for who in one.alike]
+    rest = f" Not tested: {', '.join(untested)}." if untested else ""
+    if verdict == NOT_TESTED:
+        return f"{name}: {NOT_TESTED}; no attack answered, which says nothing about what leaks.{rest}"
+    answers = [
+        (one.adversary, [leak for leak in one.leaks if leak.row is not None])
+        for one in seen
+        if one.verdict == verdict
+    ]
+    adversary, leaks = max(answers, key=lambda one: max(map(badness, one[1])))
+    leak = max((one for one in leaks if one.row is not None and one.row["verdict"] == verdict), key=badness)
+    return f"{name}: {verdict}; {_reads(adversary, leak, verdict)}.{rest}"
+
+
+def _reads(adversary: str, leak: Leak, verdict: str) -> str:
+    row = leak.row
+    assert row is not None
+    shown = f"{number(row['value'])} {interval_of(row)}"
+    if row["metric"] == ANSWERED:
+        return (
+            f"{row['attack']} answers for a share of {shown} of the clients that {called(adversary)} sees, "
+            f"and for {number(row['baseline'])} on shuffled uploads; there is no truth to score against"
+        )
+    said = (
+        f"{called(adversary)} reads {NOUNS.get(str(row['metric']), leak.kind)} at {shown} with "
+        f"{row['attack']}, where the best guess without the transcript is {number(row['baseline'])}"
+    )
+    if verdict == LEAK:
+        off = leak.worst_off
+        tenth = "" if off is None else f"; of the worst-off tenth of the clients, {number(off['value'])}"
+        return said + tenth
+    if verdict == NO_EVIDENCE:
+        bound = number(row["advantage_high"])
+        return (
+            f"{said}: an advantage of at most {bound} by this attack on {row['n_users']:.0f} clients, and no "
+            "proof against others"
+        )
+    return said + (f" ({row['reason']})" if row["reason"] else "")
+
+
+def called(adversary: str) -> str:
+    """Name an adversary in a sentence: ``the server``, and ``neighbour:0`` as it is."""
+    return adversary if ":" in adversary else f"the {adversary}"
+
+
+def plain(systems: Sequence[System]) -> str:
+    """Say in one sentence, for who decides, what all systems come to."""
+    seen = [one for one in systems if one.adversaries]
+    if not seen:
+        return ""
+    leaking = [(one, one.worst.row) for one in seen if one.verdict == LEAK and one.worst is not None]
+    counts = {verdict: sum(one.verdict == verdict for one in seen) for verdict in REST}
+    rest = [words.format(count=counts[verdict]) for verdict, words in REST.items() if counts[verdict]]
+    if leaking:
+        system, row = max(leaking, key=lambda one: float(one[1]["advantage"]))  # type: ignore[index]
+        done = "" if row is None else _done(system, row)
+        first = f"In {len(leaking)} of {len(seen)} systems somebody reads more than a guess{done}"
+    else:
+        first = f"In none of {len(seen)} systems a leak was shown"
+    return "; ".join([first, *rest]) + "."
+
+
+def _done(system: System, row: Row) -> str:
+    """What the worst adversary of a system does, in counts out of a hundred."""
+    if row["metric"] not in DONE or number(row["baseline"]) == "-":
+        return ""
+    found, guess = (f"{100 * row[name]:.0f}" for name in ("value", "baseline"))
+    done = DONE[str(row["metric"])].format(found=found)
+    return f": in the worst ({system.short}) {called(row['adversary'])} {done}, where a guess gets {guess}"
+
+
+# Of models and budgets
+
+
+def worse_than_mean(rows: Sequence[Row]) -> list[str]:
+    """Say which models predict worse than the training mean: a line for each victim and defense."""
+    poor = [row for row in rows if row["metric"] == ERROR and row["status"] == "ran" and row["reason"]]
+    lines = []
+    for (victim, defense, reason), found in grouped(poor, "victim", "defense", "reason").items():
+        error, mean = (number(fmean(row[name] for row in found)) for name in ("value", "baseline"))
+        lines.append(f"{victim}, {defense or 'none'}: {reason} (RMSE {error}, training mean {mean})")
+    return lines
+
+
+def budgets_line(quantiles: Mapping[str, Sequence[float]], epsilon: float) -> str:
+    """Say the smallest, the quartiles and the largest budgets of users, items and ratings.
+
+    Examples
+    --------
+    >>> budgets_line({"users": [0.1, 0.3, 0.5, 0.8, 1.0]}, 1.0)
+    'budgets for epsilon 1 (least, quartiles, most): users 0.1 0.3 0.5 0.8 1'
+    """
+    groups = [f"{who} {' '.join(f'{value:.2g}' for value in values)}" for who, values in quantiles.items()]
+    return f"budgets for epsilon {epsilon:g} (least, quartiles, most): {'; '.join(groups)}"
