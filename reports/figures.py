@@ -20,9 +20,21 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from reports.leaks import LEAKS, best, kinds_of, leak_cell, leak_of
 from reports.tables import LISTS, best_answer, by_rounds, costs_of, option_of
-from reports.verdicts import NOT_TESTED, QUALITY, SENT, Row, by_adversary, grouped, values_of
+from reports.verdicts import (
+    LEAKS,
+    NOT_TESTED,
+    QUALITY,
+    SENT,
+    Row,
+    best,
+    by_adversary,
+    grouped,
+    kinds_of,
+    leak_cell,
+    leak_of,
+    values_of,
+)
 from victims.common.files import replacing
 
 # What all figures share
@@ -73,12 +85,16 @@ def panels(
 
 
 def legend(
-    figure: Figure, of: Axes | Sequence[Line2D], ncols: int, where: Any = "outside lower center"
+    figure: Figure,
+    of: Axes | Sequence[Line2D],
+    ncols: int,
+    where: Any = "outside lower center",
+    title: str = "",
 ) -> None:
     """Say what lines are, where none of them runs."""
     handles = of.get_legend_handles_labels()[0] if isinstance(of, Axes) else of
     labels = [str(handle.get_label()) for handle in handles]
-    figure.legend(handles, labels, loc=where, ncols=ncols, frameon=False)
+    figure.legend(handles, labels, loc=where, ncols=ncols, frameon=False, title=title or None)
 
 
 def log_ticks(axes: Axes, values: Sequence[Any], words: str = "{:g}") -> None:
@@ -227,24 +243,12 @@ def line_of(
 
 
 def scale_of(row: Row) -> float:
-    """Read the noise scale b from the text of a row's defense.
-
-    Examples
-    --------
-    >>> scale_of({"defense": "laplace:scale=0.5"})
-    0.5
-    """
+    """Read the noise scale b from the text of a row's defense."""
     return float(option_of(str(row["defense"]), "scale"))
 
 
 def fell_back(row: Row) -> bool:
-    """Say whether most clients got no answer, so that they count with the baseline.
-
-    Examples
-    --------
-    >>> fell_back({"n_users": 10, "n_abstained": 6, "verdict": ""})
-    True
-    """
+    """Say whether most clients got no answer, so that they count with the baseline."""
     most = (row["n_abstained"] or 0) > (row["n_users"] or 0) / 2
     return row["verdict"] == NOT_TESTED or bool(most)
 
@@ -462,7 +466,7 @@ def claims_figure(rows: Sequence[Row], directory: Path) -> list[Path]:
         return []
     protocols, noises = (list(dict.fromkeys(key[place] for key in lines)) for place in (0, 1))
     mean = next(iter(lines.values()))[0].error["baseline"]
-    with panels(len(protocols)) as (figure, grid):
+    with panels(len(protocols), height=3.3) as (figure, grid):
         for axes, protocol in zip(grid[0], protocols, strict=True):
             for rank, noise in enumerate(noises):
                 points = sorted(lines.get((protocol, noise), ()), key=lambda point: point.epsilon)
@@ -472,7 +476,11 @@ def claims_figure(rows: Sequence[Row], directory: Path) -> list[Path]:
             axes.annotate("training mean", (mean, 0.5), rotation=90, fontsize=6, color="0.4", ha="right")
             axes.set(xlabel="MSE of the recommender (stars²)", title=protocol)
         grid[0][0].set_ylabel("advantage of the best attack over the guess")
-        grid[0][0].legend(frameon=False, title="noise drawn (numbers: largest budget)")
+        handles = [
+            Line2D([], [], color=sns.color_palette("colorblind")[rank], marker=MARKERS[rank], label=noise)
+            for rank, noise in enumerate(noises)
+        ]
+        legend(figure, handles, 3, title="noise drawn (numbers: largest budget)")
         return save(figure, directory / "privacy_against_utility")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -135,7 +135,7 @@ def prediction_figure(rows: Sequence[Row], vary: str, directory: Path) -> list[P
     if frame.empty:
         return []
     sizes = list(frame["K"].unique())
-    with panels(len(sizes), height=2.6) as (figure, grid):
+    with panels(len(sizes), height=2.9) as (figure, grid):
         for axes, factors in zip(grid[0], sizes, strict=True):
             errors = frame[frame["K"] == factors]
             if vary == "nothing":
@@ -147,7 +147,7 @@ def prediction_figure(rows: Sequence[Row], vary: str, directory: Path) -> list[P
                 axes.set(xlabel=VARIED[vary], xscale="log" if vary == "epsilon" else "linear")
             axes.set_title(f"K = {factors}")
         grid[0][0].set_ylabel("MSE on held-out ratings (stars²)")
-        grid[0][-1].legend(frameon=False)
+        legend(figure, grid[0][-1], 3 if len(sizes) > 1 else 2)
         return save(figure, directory / ("mse_of_methods" if vary == "nothing" else f"mse_against_{vary}"))
 
 
@@ -275,31 +275,12 @@ def growth_figure(frame: pd.DataFrame) -> Figure:
 # who saw nothing, 1 is every rating. What is not claimed counts as guessed.
 
 
-class Panel(NamedTuple):
-    """A panel: what is varied, its words, whose ratings are meant, and whether the axis is logarithmic."""
-
-    name: str
-    x: str
-    title: str
-    log: bool
-
-
-PANELS = (
-    Panel("degree", "clients who send to the adversary", "a  everybody's ratings, round 0", True),
-    Panel("coalition", "members of the coalition", "b  everybody's ratings, round 0", True),
-    Panel(
-        "distance",
-        "steps along the graph to the adversary",
-        "c  ratings of clients so far away, round 0",
-        False,
-    ),
-    Panel(
-        "round",
-        "the one round watched (0 is the start)",
-        "d  ratings of those who send to the adversary",
-        False,
-    ),
-)
+PANELS = {  # what is varied -> its words, whose ratings are meant
+    "degree": ("clients who send to the adversary", "a  everybody's ratings, round 0"),
+    "coalition": ("members of the coalition", "b  everybody's ratings, round 0"),
+    "distance": ("steps along the graph to the adversary", "c  ratings of clients so far away, round 0"),
+    "round": ("the one round watched (0 is the start)", "d  ratings of those who send to the adversary"),
+}
 LABELS = {  # protocol and column of a line -> its words
     ("PDMFRec", "right"): "PDMFRec, no names, under pseudonyms",
     ("PDMFRec", "by name"): "PDMFRec, no names, under the right name",
@@ -314,15 +295,17 @@ def leakage_figure(frame: pd.DataFrame) -> Figure:
     Against degree a mark is one adversary, against coalition the mean of some draws of members.
     """
     with panels(2, 2, height=5.2, sharey="row") as (figure, grid):
-        for panel, axes in zip(PANELS, grid.flat, strict=True):
-            _leakage_panel(axes, panel, frame[frame["panel"] == panel.name])
+        for (varied, (words, title)), axes in zip(PANELS.items(), grid.flat, strict=True):
+            _leakage_panel(axes, varied in ("degree", "coalition"), frame[frame["panel"] == varied])
+            axes.set(xlabel=words)
+            axes.set_title(title, loc="left")
         for axes in grid[:, 0]:
             axes.set_ylabel("advantage over the guess")
         legend(figure, grid[0, 0], 2)
     return figure
 
 
-def _leakage_panel(axes: Axes, panel: Panel, frame: pd.DataFrame) -> None:
+def _leakage_panel(axes: Axes, log: bool, frame: pd.DataFrame) -> None:
     colours = sns.color_palette("colorblind", len(LABELS))
     axes.axhline(0, **MEAN, linewidth=1)
     axes.axhline(1, color="0.8", linewidth=0.8)
@@ -334,21 +317,18 @@ def _leakage_panel(axes: Axes, panel: Panel, frame: pd.DataFrame) -> None:
             {name: (some[name] - some["guess"]) / (1 - some["guess"]) for name in (column, "low", "high")}
         )
         found = shown.assign(x=some["x"]).groupby("x").mean()
-        bars = column == "right" and panel.name in ("distance", "round")
+        bars = column == "right" and not log
         apart = [found[column] - found["low"], found["high"] - found[column]] if bars else None
         look: Any = {"color": colours[rank], "marker": MARKERS[rank]}
         look["linestyle"] = "--" if column == "by name" else "-"
         error = None if apart is None else np.maximum(apart, 0)
         axes.errorbar(found.index, found[column], yerr=error, **look, capsize=2, label=words)
     at = sorted(frame["x"].unique()) if len(frame) else []
-    if panel.log:
+    if log:
         round_numbers = sorted({1, *(10**k * n for k in range(4) for n in (1, 2, 5))})
         log_ticks(axes, [n for n in round_numbers if at and at[0] <= n <= at[-1]])
         axes.set_yscale("log")
-        axes.minorticks_off()
         axes.yaxis.set_major_formatter("{x:g}")  # powers of ten would be formulas
     else:
         axes.set_xticks(at, [f"{n:g}" for n in at])
         axes.set_ylim(-0.05, 1.05)
-    axes.set(xlabel=panel.x)
-    axes.set_title(panel.title, loc="left")

@@ -10,23 +10,27 @@ from typing import Any
 import numpy as np
 
 from reports.layout import Sheet
-from reports.leaks import LEAKS, Leak, kinds_of, leak_cell, leak_of, why_nothing, worst_cell
 from reports.verdicts import (
     ANSWERED,
     CLAIMED,
     DIFFERENCES,
+    LEAKS,
     NOT_TESTED,
     OF_WHAT,
     QUALITY,
     RELATIVE,
     SENT,
     SIZES,
+    Leak,
     Row,
     by_adversary,
     folded,
     grouped,
     interval_of,
     is_guess,
+    kinds_of,
+    leak_cell,
+    leak_of,
     number,
     numbers_of,
     of_what,
@@ -34,6 +38,8 @@ from reports.verdicts import (
     values_of,
     verdict_of,
     why_not,
+    why_nothing,
+    worst_cell,
 )
 from reports.words import idle_of, scenario_of
 
@@ -303,13 +309,7 @@ def _claim(row: Row) -> str:
 
 
 def option_of(defense: str, name: str) -> str:
-    """Look up an option in the text of a defense.
-
-    Examples
-    --------
-    >>> option_of("hdpmf:noise=once,epsilon=1", "noise"), option_of("none", "noise")
-    ('once', '-')
-    """
+    """Look up an option in the text of a defense."""
     return defense.rpartition(f"{name}=")[2].partition(",")[0] if f"{name}=" in defense else "-"
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -67,24 +68,12 @@ def is_guess(row: Row) -> bool:
 
 
 def of_what(row: Row, words: str = ", {}") -> str:
-    """Say what a number that stands for ratings is about, where that is not a client's ratings.
-
-    Examples
-    --------
-    >>> of_what({"metric": DIFFERENCES}), of_what({"metric": "rated_set_auc"})
-    (', differences', '')
-    """
+    """Say what a number that stands for ratings is about, where that is not a client's ratings."""
     return words.format(OF_WHAT[row["metric"]]) if row["metric"] in OF_WHAT else ""
 
 
 def verdict_of(row: Row) -> str:
-    """Say a row's verdict; NOT TESTED where the attack did not run, nothing of a guess.
-
-    Examples
-    --------
-    >>> verdict_of({"status": "failed", "verdict": ""}), verdict_of({"status": "ran", "verdict": "LEAK"})
-    ('NOT TESTED', 'LEAK')
-    """
+    """Say a row's verdict; NOT TESTED where the attack did not run, nothing of a guess."""
     if is_guess(row) or row["status"] == NOT_NEEDED:
         return ""
     return str(row["verdict"]) if row["status"] == "ran" else NOT_TESTED
@@ -101,19 +90,19 @@ def why_not(row: Row) -> str:
     return ""
 
 
-def why_nothing(rows: Sequence[Row]) -> str:
+def why_silent(rows: Sequence[Row]) -> str:
     """Say which attacks looked in vain, or else the reason that most families of attacks have.
 
     Examples
     --------
     >>> silent = {"attack": "grid", "reason": "9 of 9 clients got no answer: too few rows (9)"}
     >>> idle = {"attack": "aggregate", "reason": "no sums"}
-    >>> why_nothing([idle, silent])
+    >>> why_silent([idle, silent])
     'grid looked in vain'
-    >>> why_nothing([idle])
+    >>> why_silent([idle])
     'no sums'
     >>> few = {"attack": "undeclared", "n_users": 22, "n_abstained": 20}
-    >>> why_nothing([silent, few | {"reason": "20 of 22 clients got no answer: too few rows (20)"}])
+    >>> why_silent([silent, few | {"reason": "20 of 22 clients got no answer: too few rows (20)"}])
     'undeclared answered 2 of 22 clients, grid looked in vain'
     """
     told = {str(row["attack"]): str(row["reason"]) for row in rows if row.get("reason")}
@@ -154,13 +143,7 @@ def numbers_of(row: Row, digits: int = 3) -> dict[str, str]:
 
 
 def grouped(rows: Sequence[Row], *columns: str) -> dict[Any, list[Row]]:
-    """Group rows by what they have in some columns, in the order in which that comes first.
-
-    Examples
-    --------
-    >>> list(grouped([{"a": 2}, {"a": 1}, {"a": 2}], "a"))
-    [2, 1]
-    """
+    """Group rows by what they have in some columns, in the order in which that comes first."""
     groups: dict[Any, list[Row]] = {}
     for row in rows:
         key = tuple(row[column] for column in columns)
@@ -179,13 +162,7 @@ def values_of(rows: Sequence[Row], metric: str) -> np.ndarray:
 
 
 def family(attack: str) -> str:
-    """Say what the names of an attack's variants begin with.
-
-    Examples
-    --------
-    >>> family("root-lm"), family("grid")
-    ('root', 'grid')
-    """
+    """Say what the names of an attack's variants begin with."""
     return attack.partition("-")[0]
 
 
@@ -217,3 +194,156 @@ def folded_names(attacks: Sequence[str]) -> str:
 
 def _name(attacks: Sequence[str]) -> str:
     return attacks[0] if len(attacks) == 1 else f"{family(attacks[0])}-* ({len(attacks)})"
+
+
+# What one adversary reads of each kind: the strongest answer, or why there is none
+
+LEAKS = {
+    "rated_rating_accuracy": "ratings",
+    "rated_set_auc": "rated set",
+    "attribute_group_accuracy": "attributes",
+}
+SAME = ("victim", "update", "weighting", "data", "defense", "adversary", "attack", "rounds", "seed")
+WORST_OFF = "worst_tenth"
+IN_OPEN = "in the open\nuploads name the items"
+
+
+class Leak(NamedTuple):
+    """What one adversary reads of one kind: the strongest answer, else why there is none; and what the same
+    attack reads of the worst-off tenth of the clients, where that was scored. ``in_open``: uploads name the
+    rated items, which is a fact and no attack's answer.
+    """
+
+    kind: str
+    row: Row | None
+    why: str
+    worst_off: Row | None = None
+    in_open: bool = False
+
+
+@dataclass(frozen=True)
+class AdversaryView:
+    """What one adversary reads of a system."""
+
+    adversary: str
+    verdict: str  # the worst of its kinds; NOT TESTED where no attack answered
+    leaks: tuple[Leak, ...]  # one for each kind, in the order of the page's columns
+    alike: tuple[str, ...]  # all who read the same, itself among them
+
+
+@dataclass(frozen=True)
+class System:
+    """One victim with its defenses on one data set, and what each adversary reads of it.
+
+    It is no better than the worst of the adversaries that were tested; those that were not are named, never
+    counted as safe.
+    """
+
+    name: str
+    short: str  # what tells it from the other systems of the page
+    verdict: str  # of the worst tested adversary
+    sentence: str
+    adversaries: tuple[AdversaryView, ...]
+    rows: tuple[Row, ...]  # all of its rows
+
+    @property
+    def worst(self) -> Leak | None:
+        """The answer with the largest advantage over all adversaries, leaks before others."""
+        found = [leak for seen in self.adversaries if (leak := worst(seen.leaks)) is not None]
+        return max(found, key=badness, default=None)
+
+
+def badness(leak: Leak) -> tuple[bool, float]:
+    """Order answers: leaks last, then by advantage."""
+    assert leak.row is not None
+    return leak.row["verdict"] == LEAK, float(leak.row["advantage"])
+
+
+def metrics_of(kind: str) -> set[str]:
+    """List the metrics of one kind of answers: of ratings those of nameless clients and differences, too."""
+    return {kind, *OF_WHAT} if kind == "rated_rating_accuracy" else {kind}
+
+
+def best(rows: Sequence[Row], metric: str) -> Row | None:
+    """Find the strongest answer: a leak before all others, then by advantage; guesses do not count.
+
+    Of ratings also that of nameless clients, and that of their differences. Where an attack failed or was
+    not reached, what is no leak is no answer.
+    """
+    names = metrics_of(metric)
+    rows = [row for row in rows if not is_guess(row)]
+    found = [row for row in rows if row["metric"] in names and tested(row)]
+    if any(row["status"] in UNFINISHED for row in rows):
+        found = [row for row in found if row["verdict"] == LEAK]
+    return max(found, key=lambda row: (row["verdict"] == LEAK, row["advantage"])) if found else None
+
+
+def of_group(row: Row, rows: Sequence[Row], group: str) -> Row | None:
+    """Find what the same attack of the same adversary reads of a group of clients or items."""
+    metric = f"{row['metric']}/{group}"
+    found = (one for one in rows if one["metric"] == metric and all(one[name] == row[name] for name in SAME))
+    return next(found, None)
+
+
+def worst(leaks: Sequence[Leak]) -> Leak | None:
+    """Find the kind of which most is read."""
+    found = [leak for leak in leaks if leak.row is not None]
+    return max(found, key=lambda leak: leak.row["advantage"]) if found else None  # type: ignore[index]
+
+
+def kinds_of(rows: Sequence[Row]) -> list[str]:
+    """List the metrics of what can be read of a victim at all."""
+    metrics = {row["metric"] for row in rows if row["status"] == "ran"}
+    return [name for name in LEAKS if metrics & metrics_of(name)] or list(LEAKS)[:1]
+
+
+def leak_of(rows: Sequence[Row], metric: str) -> Leak:
+    """Find what is read of one kind."""
+    row = best(rows, metric)
+    return Leak(
+        LEAKS[metric], row, why_nothing(rows), None if row is None else of_group(row, rows, WORST_OFF)
+    )
+
+
+def leak_cell(leak: Leak) -> str:
+    """Put a leak in words: its number, the guess, the interval, the verdict and the attack."""
+    if leak.row is None:
+        return IN_OPEN if leak.in_open else f"{NOT_TESTED}\n{leak.why}"
+    row = leak.row
+    return (
+        f"{number(row['value'])} ({number(row['baseline'])})\n"
+        f"{interval_of(row)}\n"
+        f"{row['verdict']}\n{row['attack']}{of_what(row, ' ({})')}"
+    )
+
+
+def worst_cell(leaks: Sequence[Leak]) -> str:
+    """Put the largest advantage in words, and what was not tested."""
+    found = worst(leaks)
+    if found is None or found.row is None:
+        return NOT_TESTED
+    words = f"{number(found.row['advantage'], 2)} {found.kind}"
+    untested = [leak.kind for leak in leaks if leak.row is None and not leak.in_open]
+    return words + (f"\nuntested: {', '.join(untested)}" if untested else "")
+
+
+def why_nothing(rows: Sequence[Row]) -> str:
+    """Say why nothing was read: a failure, else who looked in vain, else what the attack on sums says.
+
+    Examples
+    --------
+    >>> shared = {"status": "not applicable", "verdict": "NOT TESTED"}
+    >>> sums = shared | {"attack": "aggregate", "reason": "no sums"}
+    >>> why_nothing([sums])
+    'no sums'
+    >>> why_nothing([sums, sums | {"attack": "grid", "reason": "9 of 9 clients got no answer: noise (9)"}])
+    'grid looked in vain'
+    """
+    untested = [row for row in rows if not tested(row) and row["reason"]]
+    order = sorted(untested, key=lambda row: (row["status"] != "failed", row["attack"] != "aggregate"))
+    if not order:
+        return "no attack reads it"
+    if order[0]["status"] == "failed":
+        return f"failed: {order[0]['reason']}"
+    looked = [row for row in untested if LOOKED in row["reason"]]
+    return why_silent(looked) if looked else str(order[0]["reason"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
-from reports.leaks import AdversaryView, Leak, System, badness
 from reports.verdicts import (
     ANSWERED,
     CLAIMED,
@@ -17,8 +16,12 @@ from reports.verdicts import (
     NOT_TESTED,
     RELATIVE,
     SIZES,
+    AdversaryView,
+    Leak,
     Row,
+    System,
     answers_few,
+    badness,
     folded_names,
     grouped,
     interval_of,
@@ -26,7 +29,7 @@ from reports.verdicts import (
     number,
     tested,
     verdict_of,
-    why_nothing,
+    why_silent,
 )
 
 NO_EVIDENCE = "NO EVIDENCE"
@@ -163,7 +166,7 @@ def _counted(row: Row) -> str:
 def _untested(rows: Sequence[Row]) -> str:
     """That no attack answers, and why."""
     silent = [row for row in rows if not is_guess(row) and not tested(row)]
-    why = why_nothing(silent)
+    why = why_silent(silent)
     sees = f"from what the {rows[0]['adversary']} sees" + (f" ({why})" if why else "")
     whom = " about enough clients" if any(map(answers_few, silent)) else ""
     return f"{NOT_TESTED}: no attack has an answer{whom} {sees}"
@@ -310,12 +313,6 @@ def worse_than_mean(rows: Sequence[Row]) -> list[str]:
 
 
 def budgets_line(quantiles: Mapping[str, Sequence[float]], epsilon: float) -> str:
-    """Say the smallest, the quartiles and the largest budgets of users, items and ratings.
-
-    Examples
-    --------
-    >>> budgets_line({"users": [0.1, 0.3, 0.5, 0.8, 1.0]}, 1.0)
-    'budgets for epsilon 1 (least, quartiles, most): users 0.1 0.3 0.5 0.8 1'
-    """
+    """Say the smallest, the quartiles and the largest budgets of users, items and ratings."""
     groups = [f"{who} {' '.join(f'{value:.2g}' for value in values)}" for who, values in quantiles.items()]
     return f"budgets for epsilon {epsilon:g} (least, quartiles, most): {'; '.join(groups)}"

@@ -33,7 +33,7 @@ from audit.scoring.metrics import DIFFERENCES, FACTOR_METRICS, RATED_SET_METRICS
 from audit.scoring.pseudonyms import CLAIMED, SHARE
 from audit.scoring.verdicts import INCONCLUSIVE, LEAK, NO_EVIDENCE, NOT_TESTED
 from audit.shell.exits import Exit
-from reports.verdicts import UNFINISHED, why_nothing
+from reports.verdicts import UNFINISHED, why_silent
 from victims.common.errors import InputError
 from victims.evaluation.ranks import Quality
 
@@ -259,7 +259,7 @@ def _not_measured(condition: Condition, rows: Sequence[Mapping[str, Any]]) -> li
         out.append("nothing but guesses ran")
     for found in places.values():
         if not any(_answers(condition, row) for row in found):
-            why = why_nothing(found)
+            why = why_silent(found)
             where = _where(found[0]) + (f" ({why})" if why else "")
             out.append(
                 f"no attack answered anything that settles it on {where}; @adversary=NAME restricts it"

@@ -12,10 +12,9 @@ import sys
 from pathlib import Path
 
 from audit.experiments.results import file_of, rows_of
-from reports.leaks import WORST_OFF, System, best, of_group
 from reports.page.frontier import AXES, frontier_frame
 from reports.page.systems import systems_of
-from reports.verdicts import NOT_TESTED, Row, number
+from reports.verdicts import NOT_TESTED, WORST_OFF, Row, System, best, number, of_group
 
 ROWS = Path(__file__).parent / "rows" / "campaign.csv"
 READ = ("rated_rating_accuracy", "rated_set_auc")

@@ -24,13 +24,16 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from reports.figures import STYLE
-from reports.leaks import LEAKS, System, best, of_group
 from reports.verdicts import (
+    LEAKS,
     NOT_TESTED,
     Row,
+    System,
+    best,
     grouped,
     interval_of,
     number,
+    of_group,
     of_what,
     tested,
     verdict_of,

@@ -15,9 +15,8 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
 
-from reports.leaks import System
 from reports.page.charts import Chart, page_panels
-from reports.verdicts import ERROR, NOT_TESTED, QUALITY, SENT, Row, number, values_of
+from reports.verdicts import ERROR, NOT_TESTED, QUALITY, SENT, Row, System, number, values_of
 
 TIED = f"{QUALITY}/constant"
 AXES = {

@@ -5,9 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from reports.leaks import LEAKS, AdversaryView, Leak, System, best, kinds_of, leak_cell, leak_of, why_nothing
 from reports.tables import BOUND
-from reports.verdicts import ANSWERED, NOT_TESTED, Row, by_adversary, grouped
+from reports.verdicts import (
+    ANSWERED,
+    LEAKS,
+    NOT_TESTED,
+    AdversaryView,
+    Leak,
+    Row,
+    System,
+    best,
+    by_adversary,
+    grouped,
+    kinds_of,
+    leak_cell,
+    leak_of,
+    why_nothing,
+)
 from reports.words import WORST_FIRST, sentence
 
 SYSTEM = ("victim", "update", "weighting", "data", "defense")

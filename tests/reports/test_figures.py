@@ -70,7 +70,7 @@ def test_what_was_not_tested_is_hollow_in_its_lane(monkeypatch, tmp_path):
 
 def test_leakage_is_drawn_as_advantage_over_the_guess():
     rows = [
-        {"panel": panel.name, "protocol": f"{protocol}, senders told", "x": x, "right": right}
+        {"panel": panel, "protocol": f"{protocol}, senders told", "x": x, "right": right}
         | {"by name": 0.3, "low": 0.2, "high": 0.9, "guess": 0.3}
         for panel in PANELS
         for protocol in {name for name, _ in LABELS}

@@ -12,8 +12,8 @@ from audit.experiments.encryption import encrypts, standing_in, without_encrypti
 from audit.experiments.hints import lists_named_to
 from audit.experiments.plan import Comparison
 from reports.figures import comparison_figure
-from reports.leaks import LEAKS, best, leak_cell, leak_of, worst, worst_cell
 from reports.tables import comparison_table
+from reports.verdicts import LEAKS, best, leak_cell, leak_of, worst, worst_cell
 from victims.common.errors import InputError
 from victims.data.synthetic import Synthetic, generate
 
