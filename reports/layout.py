@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from typing import Literal
 
 from rich import box
 from rich.cells import cell_len
@@ -32,7 +33,7 @@ class Sheet:
     title: str
     columns: tuple[str, ...]
     rows: Sequence[Sequence[str]]  # A cell may hold several lines
-    right: tuple[str, ...] = ()  # columns that are aligned to the right: numbers, which are never wrapped
+    right: tuple[str, ...] = ()  # columns that are aligned to the right
     blocks: int = 0  # this many first columns are the heading of a block of rows on a terminal
     # columns that may stand in one, below each other, where the terminal is narrow
     stacks: tuple[tuple[str, ...], ...] = ()
@@ -66,14 +67,13 @@ class Sheet:
         first = {stack[0]: stack for stack in stacks if stack}
         below = {position for stack in stacks for position in stack[1:]}
         parts = [first.get(n, [n]) for n in range(len(self.columns)) if n not in below]
+        names = ["\n".join(_flat(self.columns[n]) for n in part) for part in parts]
         return replace(
             self,
-            columns=tuple("\n".join(self.columns[n] for n in part) for part in parts),
+            columns=tuple(names),
             rows=[["\n".join(filter(None, (row[n] for n in part))) for part in parts] for row in self.rows],
             right=tuple(
-                "\n".join(self.columns[n] for n in part)
-                for part in parts
-                if self.columns[part[0]] in self.right
+                name for name, part in zip(names, parts, strict=True) if self.columns[part[0]] in self.right
             ),
         )
 
@@ -101,7 +101,12 @@ def on_terminal(sheet: Sheet, console: Console) -> RenderableType:
     for shape in (body, body.stacked()):
         parts = _tables(shape, blocks, notes) if sheet.blocks or sheet.note else [_table(shape, shape.rows)]
         drawn = Group(*parts)
-        if max(map(Segment.get_line_length, Segment.split_lines(console.render(drawn)))) <= console.width:
+        least = max(
+            sum(column.min_width or 0 for column in one.columns) for one in parts if isinstance(one, Table)
+        )
+        least += len(GAP) * (len(shape.columns) - 1)
+        widest = max(map(Segment.get_line_length, Segment.split_lines(console.render(drawn))))
+        if max(least, widest) <= console.width:  # rich leaves out a column for which there is no room
             break
     else:
         drawn = Group(*_lists(body, blocks, notes))
@@ -120,6 +125,10 @@ def _text(cell: str, style: str = "") -> Text:
     return Text("\n").join(Text(line, style or STYLES.get(line, "")) for line in lines)
 
 
+def _widest(cell: str) -> int:
+    return max(map(cell_len, cell.split("\n")))
+
+
 def _least(cell: str) -> int:
     """The width below which a number, a verdict or a word would be broken."""
     lines = cell.split("\n")
@@ -134,12 +143,12 @@ def _table(sheet: Sheet, rows: Sequence[Sequence[str]], fixed: bool = False, hea
         border_style="dim", header_style="bold", leading=int(sheet.tall),
     )  # fmt: skip
     for name, *cells in zip(sheet.columns, *sheet.rows, strict=True):
-        right = name in sheet.right
-        whole = max(cell_len(line) for cell in (name, *cells) for line in cell.split("\n"))
-        least = whole if right or fixed else max(map(_least, (name, *cells)))
-        table.add_column(
-            _text(name), justify="right" if right else "left", min_width=least, no_wrap=least == whole
-        )
+        # in a stack each value stands at the height of its name
+        kept = [cell for cell in cells if fixed or (sheet.stacks and "\n" in cell)]
+        least = max([*map(_least, cells), *map(_widest, kept), _widest(name) if kept else _least(name)])
+        justify: Literal["left", "right"] = "right" if name in sheet.right else "left"
+        no_wrap = least == max(map(_widest, (name, *cells)))
+        table.add_column(_text(name), justify=justify, min_width=least, no_wrap=no_wrap)
     for row in rows:
         table.add_row(*map(_text, row))
     return table
@@ -169,7 +178,7 @@ def _lists(sheet: Sheet, blocks: Sequence[str], notes: Sequence[str]) -> list[Re
             parts.append(_text(block, "bold"))
         grid = Table.grid(padding=(0, len(GAP), 0, 0))
         grid.add_column(style="bold", no_wrap=True, min_width=max(cell_len(_flat(n)) for n in sheet.columns))
-        grid.add_column()
+        grid.add_column(overflow="fold")
         for name, cell in zip((*sheet.columns, ""), (*row, note), strict=True):
             if cell not in ("", "-"):
                 grid.add_row(_flat(name), _text(cell))

@@ -296,8 +296,9 @@ def recommendation_table(rows: Sequence[Row], data: str, title: str) -> Sheet:
             lines.append((str(factors), str(system), *_ranking(found, "value"), *published))
         best = ranked[ranked["status"] == "ran"].drop_duplicates(["seed", "metric"])
         lines.append((str(factors), "popularity", *_ranking(best, "baseline"), "-", "-"))
-    numbers = ("P@5 implicit", "R@5 implicit", "P@5 all", "R@5 all", "paper P@5", "R@5")
-    return Sheet(title, ("K", "system", *numbers), lines, right=("K", *numbers))
+    stacks = ("P@5 implicit", "R@5 implicit"), ("P@5 all", "R@5 all"), ("paper P@5", "R@5")
+    numbers = tuple(name for stack in stacks for name in stack)
+    return Sheet(title, ("K", "system", *numbers), lines, right=("K", *numbers), stacks=stacks)
 
 
 def _ranking(found: pd.DataFrame, column: str) -> list[str]:

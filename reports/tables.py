@@ -481,9 +481,9 @@ def cost_table(rows: Sequence[Row], title: str) -> Sheet:
     ]
     sizes = ("MB sent", "cipher-\ntexts", "peak MB")
     shares = ("round", "of it\nserver", "if it\nsubtracts", "by counts", "paper", "paper /\nround")
-    numbers = (*PHASES, *sizes, *shares)
-    columns = ("items", "ratings", "system", *numbers)
-    return Sheet(title, columns, lines, right=("items", "ratings", *numbers))
+    names, numbers = ("items", "ratings", "system"), (*PHASES, *sizes, *shares)
+    stacks = names, tuple(PHASES)[:3], tuple(PHASES)[3:], sizes, shares
+    return Sheet(title, (*names, *numbers), lines, right=("items", "ratings", *numbers), stacks=stacks)
 
 
 def _counted(row: Row) -> str:
@@ -532,7 +532,7 @@ def list_privacy_table(rows: Sequence[Row], title: str) -> Sheet:
         costs = costs_of(of_label)
         sent = number(costs.get(SENT, math.nan) / 1e6, 2)
         encrypt = number(costs.get("seconds_encryption_mean"))
-        cost = (label, sent, encrypt, number(costs.get("seconds_aggregation"), 2))
+        spent = (label, sent, encrypt, number(costs.get("seconds_aggregation"), 2))
         for watched, scores in by_rounds(of_label):
             auc, f1 = (scores.get(metric) for metric in LISTS)
             read = [
@@ -545,11 +545,11 @@ def list_privacy_table(rows: Sequence[Row], title: str) -> Sheet:
                 )
             ]
             verdict = "lists say nothing" if f1 is None else str(f1["verdict"])
-            lines.append((*cost, str(watched), *read, verdict))
-    numbers = ("MB sent,\nmean client", "encrypt, s", "server adds, s", "rounds\nwatched")
-    scores_of = ("AUC [95 %]", "best\nguess", "F1 [95 %]", "best\nguess")
-    columns = ("hidden by", *numbers, *scores_of, "F1 verdict")
-    return Sheet(title, columns, lines, right=columns[1:-1])
+            lines.append((*spent, str(watched), *read, verdict))
+    cost = ("MB sent,\nmean client", "encrypt, s", "server adds, s", "rounds\nwatched")
+    auc, f1 = ("AUC [95 %]", "best\nguess"), ("F1 [95 %]", "best\nguess ", "F1 verdict")
+    columns = ("hidden by", *cost, *auc, *f1)
+    return Sheet(title, columns, lines, right=columns[1:-1], stacks=(cost, auc, f1))
 
 
 def costs_of(rows: Sequence[Row]) -> dict[str, float]:

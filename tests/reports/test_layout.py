@@ -68,7 +68,7 @@ def test_shapes():
     sheet = Sheet("", ("a", "b", "c"), (("one two", "1", "x"),), stacks=(("a", "b"),))
     assert drawn(sheet, 20)[2] == "one two  1  x"
     assert drawn(sheet, 9)[2:] == ["one  1  x", "two"]
-    assert drawn(sheet, 5) == ["a  one", "   two", "b  1", "c  x"]
+    assert drawn(sheet, 6) == ["a  one", "   two", "b  1", "c  x"]
 
 
 class TestPipe:
