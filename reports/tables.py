@@ -546,10 +546,13 @@ def list_privacy_table(rows: Sequence[Row], title: str) -> Sheet:
             ]
             verdict = "lists say nothing" if f1 is None else str(f1["verdict"])
             lines.append((*spent, str(watched), *read, verdict))
-    cost = ("MB sent,\nmean client", "encrypt, s", "server adds, s", "rounds\nwatched")
-    auc, f1 = ("AUC [95 %]", "best\nguess"), ("F1 [95 %]", "best\nguess ", "F1 verdict")
-    columns = ("hidden by", *cost, *auc, *f1)
-    return Sheet(title, columns, lines, right=columns[1:-1], stacks=(cost, auc, f1))
+    stacks: tuple[tuple[str, ...], ...] = (
+        ("MB sent,\nmean client", "encrypt, s", "server adds, s", "rounds\nwatched"),
+        ("AUC [95 %]", "best\nguess"),
+        ("F1 [95 %]", "best\nguess ", "F1 verdict"),
+    )
+    columns = ("hidden by", *(name for stack in stacks for name in stack))
+    return Sheet(title, columns, lines, right=columns[1:-1], stacks=stacks)
 
 
 def costs_of(rows: Sequence[Row]) -> dict[str, float]:
