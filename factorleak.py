@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from victims.protocols.base import (
         Agreed,
         Attacker,
+        Capabilities,
         Centralised,
         Cipher,
         Defense,
@@ -58,9 +59,7 @@ if TYPE_CHECKING:
         Rows,
         Sample,
         Total,
-        Unchanged,
         Victim,
-        WithItemServer,
     )
     from victims.recorders.flower import RecordedGrid
     from victims.transcript.manifest import Manifest
@@ -77,6 +76,7 @@ __all__ = [
     "Agreed",
     "Attack",
     "Attacker",
+    "Capabilities",
     "Centralised",
     "Cipher",
     "ClientFactors",
@@ -107,10 +107,8 @@ __all__ = [
     "Transcript",
     "TranscriptCheck",
     "Truth",
-    "Unchanged",
     "Victim",
     "View",
-    "WithItemServer",
     "all_abstain",
     "attack",
     "audit",
@@ -159,6 +157,7 @@ _LOCATIONS = {
     "victims.protocols.base": (
         "Agreed",
         "Attacker",
+        "Capabilities",
         "Centralised",
         "Cipher",
         "Defense",
@@ -166,9 +165,7 @@ _LOCATIONS = {
         "Rows",
         "Sample",
         "Total",
-        "Unchanged",
         "Victim",
-        "WithItemServer",
     ),
     "victims.recorders.flower": ("RecordedGrid",),
     "victims.transcript.manifest": ("Manifest",),

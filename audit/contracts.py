@@ -85,7 +85,7 @@ def check_attack(attack: Attack) -> None:
 def check_defense(defense: Defense) -> None:
     """Hold a defense against what every defense must do.
 
-    It has all verbs (``Unchanged`` does nothing); it can be sent to a worker process; what the manifest tells
+    It inherits ``Defense``; it can be sent to a worker process; what the manifest tells
     has its name and is JSON; the attacks that adapt to it exist; ``uploaded`` gives finite rows of the
     clients whom it was given, the same for the same seed, whoever else takes part, and leaves what it was
     given as it was.
@@ -104,7 +104,7 @@ def check_defense(defense: Defense) -> None:
     >>> from defenses.noise.laplace import Laplace
     >>> check_defense(Laplace())
     """
-    _demand(isinstance(defense, Defense), f"a defense has all verbs of `Unchanged`, got {defense!r:.200}")
+    _demand(isinstance(defense, Defense), f"a defense inherits `factorleak.Defense`, got {defense!r:.200}")
     name = _common(defense)
     told = defense.public()
     _demand(told.get("name") == name, f"public() of defense {name!r} must have its name, got {told!r:.200}")

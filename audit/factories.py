@@ -85,7 +85,7 @@ UNDECLARED = (Attacker("likelihood", 2), Attacker("rated-set", 2))
 
 def attackers_of(victim: str, options: dict[str, Any], defense: str = "none") -> tuple[Attacker, ...]:
     """List the attacks that a victim and its defenses say adapt to them, each once."""
-    declared = [make_victim(victim, options).attackers]
+    declared = [make_victim(victim, options).capabilities.attackers]
     declared += [one.attackers or UNDECLARED for one in make_defenses(defense)]
     found: dict[str, Attacker] = {}
     for attacker in (attacker for part in declared for attacker in part):

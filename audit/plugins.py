@@ -81,7 +81,7 @@ def broken_member(group: str, component: object) -> str:
     """Say what a component lacks of its group's interface."""
     interface = INTERFACES[group]
     name_of = f"factorleak.{interface.__name__}"
-    for name, member in vars(interface).items():
+    for name, member in {**interface.__annotations__, **vars(interface)}.items():
         if name.startswith("_"):
             continue
         if name not in dir(component):

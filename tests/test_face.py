@@ -191,7 +191,7 @@ class Fives:
 
 
 @dataclass(frozen=True)
-class Halved(fl.Unchanged):
+class Halved(fl.Defense):
     """A defense that no package offers: half of every upload."""
 
     share: float = 0.5

@@ -1,6 +1,6 @@
 """Whether a victim can have its defenses, before any ratings are loaded, by a look at a few synthetic ones.
 
-What is asked are the rules of ``victims.defense_rules`` themselves. A defense that cannot be asked without
+What is asked are the rules of ``victims.training`` themselves. A defense that cannot be asked without
 its own ratings (its file names other clients, say) is taken to apply; it is refused when it is run.
 """
 
@@ -13,14 +13,8 @@ from typing import TypeVar
 from victims.common.errors import InputError
 from victims.data.ratings import Ratings
 from victims.data.synthetic import Synthetic, generate
-from victims.defense_rules import (
-    only_one,
-    refuse_beside_biases,
-    refuse_in_turn,
-    refuse_on_the_way,
-    refuse_twice,
-)
-from victims.protocols.base import Choosy, Defense, Network, OneServer, Shape, Star, Victim
+from victims.protocols.base import Defense, Network, Shape, Star, Victim
+from victims.training import check_on_the_way, check_together, only_one
 
 T = TypeVar("T")
 
@@ -28,37 +22,22 @@ T = TypeVar("T")
 def obstacle(victim: Victim, defenses: Sequence[Defense]) -> str:
     """Say why a victim cannot have defenses."""
     try:
-        refuse_twice(defenses)
-        for defense in defenses:
-            refuse_in_turn(victim, defense)
-        _refuse_by_network(victim, defenses)
+        check_together(victim, defenses)
+        network = network_of(victim) if defenses else None
+        if network is not None:
+            check_on_the_way(victim, defenses, network, _few(), 2, 0, _asked)
         sample = only_one([_asked(partial(defense.sampled, _few(), 0, 0)) for defense in defenses])
     except InputError as error:
         return str(error)
-    if sample is None or not isinstance(victim, Choosy):
-        return ""
-    return _asked(victim.sampling_obstacle) or ""
-
-
-def _refuse_by_network(victim: Victim, defenses: Sequence[Defense]) -> None:
-    few, factors = _few(), 2
-    network = network_of(victim) if defenses else None
-    if network is None:
-        return
-    for position, defense in enumerate(defenses):
-        encrypts = _asked(partial(defense.cipher, few.n_users, factors, 0)) is not None
-        shares_scale = network.edges is not None and (
-            _asked(partial(defense.noise_scale, few, factors, 0, 0)) is not None
-        )
-        refuse_beside_biases(victim, defense, encrypts=encrypts)
-        refuse_on_the_way(network, defenses, position, encrypts=encrypts, shares_scale=shares_scale)
+    return "" if sample is None else victim.capabilities.sampling_obstacle
 
 
 def network_of(victim: Victim) -> Network | None:
     """Form the network of a victim among a few clients."""
-    if isinstance(victim, OneServer):
+    network = victim.capabilities.network
+    if network is None:
         return Star(Shape(0, 0, 0))
-    return _asked(lambda: victim.network(victim.init(_few(), 0), _few()))
+    return _asked(lambda: network(victim.init(_few(), 0), _few()))
 
 
 def _asked(question: Callable[[], T]) -> T | None:

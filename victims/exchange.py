@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from victims.protocols.base import Cipher, Holding, Network, WithItemServer
-from victims.protocols.network import SERVER
-from victims.protocols.row_sums import Sums
-from victims.training import Run, biases_of, each_message, formed_rows, sums_of
-from victims.transcript.view import ITEM
+from victims.protocols.base import Cipher, Holding, Network
+from victims.protocols.network import SERVER, Sums
+from victims.training import Run, each_message, formed_rows, sums_of
+from victims.transcript.kinds import ITEM
 
 ITEM_SERVER = -2  # of the parties
 
@@ -66,21 +65,20 @@ def exchange_of(
     network = run.network
     items, attributes = run.victim.broadcast(run.state)
     sealed = None
-    if run.cipher is not None and run.victim.blind_server:
+    if run.cipher is not None and run.can.blind_server:
         sealed = run.cipher.seal(np.concatenate([items, attributes]))
     sums = sums_of(run, round_, watched) if decrypts_sums(run) else []
     uploads = _uploads(run, network, users, round_, on_received, watched)
     batches = _numbered(chain(uploads, _item_server_rows(run), _decrypted(run.cipher, sums)))
     noise = _noise_scale(run, items, attributes, round_)
-    biases = biases_of(run)
-    bias = None if biases is None else np.concatenate([biases.items, np.zeros(len(attributes))])
-    holdings = None if network.edges is None else run.victim.holdings(run.state, run.ratings, watched)
+    bias = np.concatenate([run.state.biases.items, np.zeros(len(attributes))]) if run.can.has_biases else None
+    holdings = None if network.edges is None else run.holdings(watched)
     return Exchange(round_, items, attributes, sealed, noise, batches, sums, bias, holdings)
 
 
 def decrypts_sums(run: Run) -> bool:
     """Tell whether somebody decrypts the sums of encrypted rows for a server that cannot."""
-    return run.cipher is not None and not run.victim.blind_server
+    return run.cipher is not None and not run.can.blind_server
 
 
 def _uploads(
@@ -115,9 +113,9 @@ def _numbered(batches: Iterator[SentBatch]) -> Iterator[SentBatch]:
 
 def _item_server_rows(run: Run) -> Iterator[SentBatch]:
     """What a third party sends about items, where the protocol has one that knows features."""
-    if not run.victim.has_item_server or not run.ratings.item_features.shape[1]:
+    if run.can.item_server_rows is None or not run.ratings.item_features.shape[1]:
         return
-    rows = cast(WithItemServer, run.victim).item_server_rows(run.state, run.ratings)
+    rows = run.can.item_server_rows(run.state, run.ratings)
     index = np.arange(rows.shape[0])
     sender, kind = np.full(index.size, ITEM_SERVER), np.full(index.size, ITEM)
     yield _in_the_clear(run.cipher, sender, kind, index, rows)

@@ -19,12 +19,10 @@ from victims.common.limits import Implausible, diverged
 from victims.data.ratings import Ratings
 from victims.exchange import Exchange, decrypts_sums, exchange_of
 from victims.protocols.base import Cipher, Defense, Victim
-from victims.protocols.network import SERVER
-from victims.protocols.row_sums import Sums
-from victims.recorded_graphs import GraphsWritten
+from victims.protocols.network import SERVER, Edges, Sums
 from victims.training import Run, start
 from victims.transcript.beside import factors_path, key_path, truth_path, write_key, write_truth
-from victims.transcript.kinds import ITEM_BIAS
+from victims.transcript.kinds import INT32_MAX, ITEM_BIAS
 from victims.transcript.manifest import Manifest
 from victims.transcript.schema import FACTORS
 from victims.transcript.view import ATTRIBUTE, ITEM
@@ -200,5 +198,37 @@ def _spooled(path: Path) -> Iterator[Table]:
 
 def _write_set_up(writer: TranscriptWriter, run: Run, round_: int) -> None:
     """What was sent before the first round, with the first one that is kept."""
-    for sent in run.victim.set_up(run.state, run.ratings):
+    for sent in run.set_up():
         writer.set_up(round_, sent.kind, sent.sender, sent.receiver, sent.index, sent.value)
+
+
+class GraphsWritten:
+    """Edges of the kept clients' rows, written once for as many rounds as they stay the same."""
+
+    def __init__(self, writer: TranscriptWriter, users: Int[np.ndarray, " users"]) -> None:
+        self._writer, self._users = writer, users
+        self._edges: Edges | None = None
+        self._first = 0
+
+    def add(self, round_: int, edges: Edges | None) -> None:
+        """Take the graph of a round that is recorded; None where rows go to one server."""
+        if edges is None or (self._edges is not None and _same(edges, self._edges)):
+            return
+        if self._edges is not None:
+            self._write(self._edges, round_ - 1)
+            self._first = round_
+        self._edges = edges
+
+    def end(self) -> None:
+        """Write the last graph: nothing is known of its end."""
+        if self._edges is not None:
+            self._write(self._edges, INT32_MAX)
+
+    def _write(self, edges: Edges, last: int) -> None:
+        kept = np.isin(edges.sender, self._users)
+        sender, receiver, weight = (column[kept] for column in edges)
+        self._writer.deliveries(sender, receiver, weight, self._first, last)
+
+
+def _same(one: Edges, other: Edges) -> bool:
+    return one is other or all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))

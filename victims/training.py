@@ -8,36 +8,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
+from victims.common.errors import InputError
 from victims.data.ratings import Ratings
-from victims.defense_rules import (
-    refuse_beside_biases,
-    refuse_in_turn,
-    refuse_on_the_way,
-    refuse_twice,
-    sampled,
-)
 from victims.protocols.base import (
+    Capabilities,
     Cipher,
     Defense,
-    InTurn,
+    Holding,
     Network,
     Predictor,
+    Products,
     Received,
     Rows,
     Sample,
-    Stopping,
+    SetUp,
+    Shape,
+    Star,
     Victim,
+    changes,
 )
-from victims.protocols.client_task import Biases
-from victims.protocols.network import Protect
-from victims.protocols.row_sums import Sums
-from victims.protocols.switches import Switches
-from victims.transcript.view import ITEM
+from victims.protocols.network import Protect, Sums
+from victims.transcript.kinds import ITEM
+
+T = TypeVar("T")
 
 
 class Run(NamedTuple):
@@ -52,67 +50,158 @@ class Run(NamedTuple):
 
     def trained(self, round_: int, sums: Sequence[Sums] = (), on_received: bool = True) -> Run:
         """The run after a round."""
-        sample = sampled(self.defenses, self.ratings, round_, self.seed)
+        sample = self.sample(round_)
         arrived = received(self, round_, sums, sample) if on_received else None
         return self._replace(state=self.victim.round(self.state, self.ratings, arrived, sample))
 
     @property
+    def can(self) -> Capabilities:
+        """What the victim can do."""
+        return self.victim.capabilities
+
+    @property
     def stopped(self) -> bool:
         """Whether the training is over, by the victim's own criterion."""
-        return isinstance(self.victim, Stopping) and self.victim.stopped(self.state)
+        return self.can.stopped is not None and self.can.stopped(self.state)
+
+    def sample(self, round_: int) -> Sample | None:
+        """Unrated items that take part in a round, by the one defense that chooses them."""
+        sample = only_one([d.sampled(self.ratings, round_, self.seed) for d in self.defenses])
+        if sample is not None and self.can.sampling_obstacle:
+            raise InputError(self.can.sampling_obstacle)
+        return sample
 
     def user_factors(self, round_: int) -> Float[np.ndarray, "users factors"]:
         """The clients' factors in a round."""
-        sample = sampled(self.defenses, self.ratings, round_, self.seed)
-        return self.victim.user_factors(self.state, self.ratings, sample)
+        return self.victim.user_factors(self.state, self.ratings, self.sample(round_))
 
     def predictor(self, round_: int) -> Predictor:
         """What the clients predict in a round."""
-        sample = sampled(self.defenses, self.ratings, round_, self.seed)
-        return self.victim.predictor(self.state, self.ratings, sample)
+        sample = self.sample(round_)
+        if self.can.predictor is not None:
+            return self.can.predictor(self.state, self.ratings, sample)
+        clients = self.victim.user_factors(self.state, self.ratings, sample)
+        items = self.victim.broadcast(self.state)[0]
+        if not self.can.has_biases:
+            return Products(clients, items)
+        of_clients, of_items = np.ones((len(clients), 2)), np.ones((len(items), 2))
+        of_clients[:, 0], of_items[:, 1] = self.state.biases.clients, self.state.biases.items
+        tables = (clients, of_clients), (items, of_items)
+        return Products(*(np.concatenate(table, axis=1) for table in tables))
 
     @property
     def network(self) -> Network:
         """Whom the rows of the next round go to."""
-        return self.victim.network(self.state, self.ratings)
+        if self.can.network is not None:
+            return self.can.network(self.state, self.ratings)
+        items, attributes = self.victim.broadcast(self.state)
+        return Star(Shape(items.shape[0], attributes.shape[0], items.shape[1]))
 
+    def holdings(self, watched: Int[np.ndarray, " clients"]) -> Iterator[Holding]:
+        """Item factors that each of some clients (ascending) alone knows before the next round."""
+        if self.can.holdings is not None:
+            yield from self.can.holdings(self.state, self.ratings, watched)
 
-def biases_of(run: Run) -> Biases | None:
-    """Look up the biases of a victim that has the switch for them."""
-    if not isinstance(run.victim, Switches) or run.victim.biases is None:
-        return None
-    return run.state.biases
+    def set_up(self) -> Iterator[SetUp]:
+        """What is sent once, before the first round, as it leaves the clients."""
+        for formed in self.can.set_up(self.state, self.ratings) if self.can.set_up is not None else ():
+            sent = formed
+            for defense in self.defenses:
+                sent = defense.set_up(sent, self.ratings, self.seed)
+            yield sent
 
 
 def start(victim: Victim, ratings: Ratings, defenses: Sequence[Defense], seed: int) -> Run:
     """A training before round 0."""
-    refuse_twice(defenses)
+    check_together(victim, defenses)
     for defense in defenses:
         ratings = defense.on_device(ratings, seed)
-        refuse_in_turn(victim, defense)
-    state, cipher = victim.init(ratings, seed), None
-    network = victim.network(state, ratings)
-    factors = victim.broadcast(state)[0].shape[1]
+    run = Run(victim, ratings, tuple(defenses), seed, None, victim.init(ratings, seed))
+    if not defenses:
+        return run
+    factors = victim.broadcast(run.state)[0].shape[1]
+    cipher = check_on_the_way(victim, defenses, run.network, ratings, factors, seed)
+    if cipher is not None and run.can.blind_server:  # which starts from encrypted, so from rounded, factors
+        rounded = cipher.rules.rounded(np.asarray(run.state.item_factors))
+        run = run._replace(state=run.state._replace(item_factors=rounded))
+    return run._replace(cipher=cipher)
+
+
+def check_together(victim: Victim, defenses: Sequence[Defense]) -> None:
+    """Refuse the same noise twice, and what a server rules out that steps at every upload."""
+    names = [defense.name for defense in defenses if changes(defense, "uploaded")]
+    for name in names:
+        if names.count(name) > 1:  # it is drawn by its name
+            raise InputError(
+                f"{name} must be named once, for its second noise would be the first again; got it "
+                f"{names.count(name)} times; use one with a larger scale"
+            )
+    in_turn = victim.capabilities.uploads_in_turn is not None
+    for defense in defenses:
+        if in_turn and changes(defense, "uploaded") and not defense.additive:
+            raise InputError(
+                f"{defense.name} cannot be applied where the server steps at every upload: what is done to "
+                "a row must not depend on the row; use order=batch"
+            )
+
+
+def _answer(question: Callable[[], T]) -> T | None:
+    return question()
+
+
+def check_on_the_way(
+    victim: Victim,
+    defenses: Sequence[Defense],
+    network: Network,
+    ratings: Ratings,
+    factors: int,
+    seed: int,
+    asked: Callable[[Callable[[], Any]], Any] = _answer,
+) -> Cipher | None:
+    """Refuse defenses that make no sense with biases, with others, or on the way that rows take.
+
+    The cipher of the last one is what uploads are encrypted with.
+    """
+    cipher: Cipher | None = None
     for position, defense in enumerate(defenses):
-        cipher = defense.cipher(ratings.n_users, factors, seed)
-        refuse_beside_biases(victim, defense, encrypts=cipher is not None)
-        shares_scale = network.edges is not None and (
-            defense.noise_scale(ratings, factors, 0, seed) is not None
-        )
-        refuse_on_the_way(network, defenses, position, encrypts=cipher is not None, shares_scale=shares_scale)
-    if cipher is not None and victim.blind_server:  # which starts from encrypted, so from rounded, factors
-        state = state._replace(item_factors=cipher.rules.rounded(np.asarray(state.item_factors)))
-    return Run(victim, ratings, tuple(defenses), seed, cipher, state)
+        cipher = asked(partial(defense.cipher, ratings.n_users, factors, seed))
+        if victim.capabilities.has_biases and (cipher is not None or changes(defense, "uploaded")):
+            biases = getattr(victim, "biases", "")
+            raise InputError(
+                f"{defense.name} must have no biases beside the rows that it protects, for clients send "
+                f"their errors for them in the clear; got biases={biases}; use biases=none"
+            )
+        network.check(defense.name, cipher)
+        scale = partial(defense.noise_scale, ratings, factors, 0, seed)
+        if network.edges is not None and asked(scale) is not None:
+            raise InputError(
+                f"{defense.name} is noise whose scale a server draws and hands out, and these clients have "
+                "none; use laplace or gaussian"
+            )
+        if cipher is not None and position < len(defenses) - 1:
+            raise InputError(
+                f"{defense.name} must be the last defense, for nothing can be done to encrypted rows; "
+                f"got {defenses[position + 1].name} after it"
+            )
+    return cipher
+
+
+def only_one(samples: Sequence[Sample | None]) -> Sample | None:
+    """Choose the sample of the one defense that has one."""
+    chosen = [sample for sample in samples if sample is not None]
+    if len(chosen) > 1:
+        raise InputError("at most one defense may sample unrated items; leave the others out")
+    return chosen[0] if chosen else None
 
 
 def formed_rows(
     run: Run, users: np.ndarray, round_: int, sample: Sample | None = None, on_received: bool = True
 ) -> Iterator[Rows]:
     """Rows of clients after what defenses do once for all who receive them."""
-    sample = sample or sampled(run.defenses, run.ratings, round_, run.seed)
-    if run.victim.stepwise:
+    sample = sample or run.sample(round_)
+    if run.can.uploads_in_turn is not None:
         arrived = received(run, round_) if on_received else None
-        uploads = cast(InTurn, run.victim).uploads_in_turn(run.state, run.ratings, users, arrived)
+        uploads = run.can.uploads_in_turn(run.state, run.ratings, users, arrived)
     else:
         uploads = run.victim.uploads(run.state, run.ratings, users, sample)
     for rows in uploads:
@@ -139,10 +228,10 @@ def sent_rows(
 def received(
     run: Run, round_: int, sums: Sequence[Sums] = (), sample: Sample | None = None
 ) -> Received | None:
-    """What arrives in a round, as those who receive it step with it."""
-    if run.cipher is None and not any(defense.changes_uploads for defense in run.defenses):
+    """What arrives in a round, as those who receive it step with it; None where no defense changes it."""
+    if run.cipher is None and not any(changes(defense, "uploaded") for defense in run.defenses):
         return None
-    if run.victim.stepwise:
+    if run.can.uploads_in_turn is not None:
         return _added(run, round_)
     rows = _rows_of_all(run, round_, sample)
     return run.network.arrived(rows, each_message(run, round_), run.cipher, sums, run.seed)
@@ -176,7 +265,6 @@ def _added(run: Run, round_: int) -> Received:
     ratings, factors = run.ratings, run.victim.broadcast(run.state)[0].shape[1]
     kind = np.full(ratings.n_ratings, ITEM, np.int8)
     rows = Rows(ratings.users, kind, ratings.items, np.zeros((ratings.n_ratings, factors)))
-    for defense in run.defenses:
-        rows = defense.uploaded(rows, ratings, round_, run.seed)
+    rows = _through(run.defenses, rows, ratings, round_, run.seed)
     nothing = np.zeros((0, factors))
     return Received(nothing, nothing, rows.gradient)

@@ -112,7 +112,7 @@ def train(
     name = f"{victim} {'/'.join(scenario.values())}{under}: RMSE on held-out ratings, stars"
     output.show(learning_table(learned.rounds, learned.rmse, learned.centralised, learned.bias,
                                  learned.mean, name))  # fmt: skip
-    poor = why_poor(learned.rmse[-1], learned.mean, model.centralised)
+    poor = why_poor(learned.rmse[-1], learned.mean, model.capabilities.centralised)
     if poor:
         output.show(f"note: {poor} (after {learned.rounds[-1]} rounds)")
     if learned.stopped:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from jaxtyping import Int
@@ -14,7 +14,7 @@ from defenses.accounting.proofs import ROWS
 from victims.data.ratings import Ratings
 from victims.protocols.account import Account, Listeners, Setting
 from victims.protocols.base import Defense, Edges, Victim
-from victims.protocols.switches import Switches
+from victims.training import Run, start
 from victims.transcript.adversaries import members_of
 
 ONE, ALL = "one receiver", "all receivers together"
@@ -71,18 +71,19 @@ def _sent(
     victim: Victim, ratings: Ratings, n_rounds: int, seed: int, adversary: str
 ) -> tuple[Int[np.ndarray, " users"], tuple[Listeners, ...]]:
     """Rows of each client in a round that its ratings or attributes enter, and clients who get them."""
-    state, n_users = victim.init(ratings, seed), ratings.n_users
-    if victim.network(state, ratings).edges is None:
+    run, n_users = start(victim, ratings, (), seed), ratings.n_users
+    if run.network.edges is None:
         every_item = getattr(victim, "weighting", "") == "include-unrated"
         rated = np.full(n_users, ratings.n_items) if every_item else np.diff(ratings.indptr)
-        return rated + len(victim.broadcast(state)[1]), ()
+        return rated + len(victim.broadcast(run.state)[1]), ()
     rows = np.zeros(n_users, np.int64)
-    everybody = replace(victim, participation=1.0, dropout=0.0) if isinstance(victim, Switches) else victim
-    for some in everybody.uploads(state, ratings, np.arange(n_users)):
+    # a proof is for victims of ours, in whose rounds everybody may take part
+    run = run._replace(victim=replace(cast(Any, victim), participation=1.0, dropout=0.0))
+    for some in run.victim.uploads(run.state, ratings, np.arange(n_users)):
         rows += np.bincount(some.sender, minlength=n_users)
     every, members = np.zeros(n_users, np.int64), _members(adversary)
     coalition = every.copy()
-    for graph in _graphs(everybody, state, ratings, n_rounds):
+    for graph in _graphs(run, n_rounds):
         inside = np.isin(graph.receiver, members) & ~np.isin(graph.sender, members)
         every = np.maximum(every, np.bincount(graph.sender, minlength=n_users))
         coalition = np.maximum(coalition, np.bincount(graph.sender[inside], minlength=n_users))
@@ -96,11 +97,11 @@ def _members(adversary: str) -> tuple[int, ...]:
     return members_of(adversary) if all(part.isascii() and part.isdigit() for part in numbers) else ()
 
 
-def _graphs(victim: Victim, state: Any, ratings: Ratings, n_rounds: int) -> Iterator[Edges]:
+def _graphs(run: Run, n_rounds: int) -> Iterator[Edges]:
     """The graphs of all rounds: the one of all, or each one where it is drawn anew."""
-    first = victim.network(state, ratings).edges
+    first = run.network.edges
     for round_ in range(n_rounds):
-        graph = victim.network(state._replace(round=round_), ratings).edges
+        graph = run._replace(state=run.state._replace(round=round_)).network.edges
         assert graph is not None
         yield graph
         if graph is first:  # it hangs on the start alone

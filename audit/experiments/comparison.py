@@ -278,7 +278,7 @@ def _quality(task: Asked, ratings: Ratings) -> list[Row]:
             baseline=beside,
             baseline_name=name,
             status="ran",
-            reason=why_poor(own, mean, victim.centralised) if metric == ERROR else "",
+            reason=why_poor(own, mean, victim.capabilities.centralised) if metric == ERROR else "",
         )
         for metric, value, beside, name in numbers
     ]

@@ -28,7 +28,6 @@ from victims.common.errors import InputError
 from victims.common.limits import peak_memory
 from victims.data.ratings import Ratings
 from victims.data.subsets import of_users
-from victims.defense_rules import sampled
 from victims.protocols.base import Cipher, Defense, Received, Victim
 from victims.training import Run, sent_rows, start
 
@@ -170,8 +169,7 @@ def _server_update(run: Run, ratings: Ratings) -> float:
     """Seconds in which the server takes up what arrived, and the clients their own step."""
     items, attributes = run.victim.broadcast(run.state)
     arrived = Received(np.zeros_like(items), np.zeros_like(attributes))
-    unrated = sampled(run.defenses, ratings, 0, run.seed)
-    step = partial(run.victim.round, run.state, ratings, arrived, unrated)
+    step = partial(run.victim.round, run.state, ratings, arrived, run.sample(0))
     jax.block_until_ready(step())  # compiles what is timed
     seconds, _ = timed(lambda: jax.block_until_ready(step()))
     return seconds
@@ -181,7 +179,7 @@ def _scaled(run: Run, counts: np.ndarray, local: tuple[float, float], update: fl
     """A whole round from what one row costs."""
     n_state = sum(factors.shape[0] for factors in run.victim.broadcast(run.state))
     sealed = each.ciphertexts > 0
-    blind = sealed and run.victim.blind_server
+    blind = sealed and run.can.blind_server
     decrypters = run.cipher.rules.decrypters.size if run.cipher is not None and not blind else 1
     most, everything = float(counts.max()), float(counts.sum())
     return Cost(

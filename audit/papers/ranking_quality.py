@@ -233,7 +233,7 @@ def _measure(cell: Cell[Ranking], ratings: Ratings, say: Say) -> list[Row]:
         baseline=mean,
         baseline_name="training mean",
         status="ran",
-        reason=why_poor(own, mean, victim.centralised),
+        reason=why_poor(own, mean, victim.capabilities.centralised),
     )
     return [*rows, error | task.beside(READINGS[0], ERROR)]
 

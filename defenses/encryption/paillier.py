@@ -34,11 +34,11 @@ from victims.common.errors import InputError
 from victims.common.seeds import Purpose, generator
 from victims.common.validation import at_least, between, one_of, require_fields
 from victims.data.ratings import Ratings
-from victims.protocols.base import Attacker, Cipher, Rows, Unchanged
+from victims.protocols.base import Attacker, Cipher, Defense, Rows
 
 
 @dataclass(frozen=True)
-class Paillier(Unchanged):
+class Paillier(Defense):
     """The clients' encryption.
 
     Attributes
@@ -73,6 +73,10 @@ class Paillier(Unchanged):
     min_contributors: int = 1
     publish_exponents: bool = False
     name: str = "paillier"
+    attackers = (
+        Attacker("aggregate", 2),
+        Attacker("rated-set", 2),
+    )  # Decrypted sums taken apart, and the lists
 
     def __post_init__(self) -> None:
         require_fields(
@@ -88,11 +92,6 @@ class Paillier(Unchanged):
         """The encoding of rows of ``factors`` numbers, for sums over all clients and one row more."""
         lanes = min(factors, (self.key_bits - 2) // LANE_BITS) if self.packed else 1
         return FixedPoint(lanes, self.fraction_bits, n_users + 1)
-
-    @property
-    def attackers(self) -> tuple[Attacker, ...]:
-        """Decrypted sums taken apart, and the lists."""
-        return (Attacker("aggregate", 2), Attacker("rated-set", 2))
 
     def uploaded(self, rows: Rows, ratings: Ratings, round_: int, seed: int) -> Rows:
         """The numbers that the ciphertexts stand for."""

@@ -22,7 +22,7 @@ from defenses.encryption.fixed_point import FixedPoint
 from defenses.encryption.ideal_cipher import IdealCipher
 from victims.common.validation import at_least, between, require_fields
 from victims.data.ratings import Ratings
-from victims.protocols.base import Attacker, Cipher, Rows, Unchanged
+from victims.protocols.base import Attacker, Cipher, Defense, Rows
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class NobodysKey(IdealCipher):
 
 
 @dataclass(frozen=True)
-class SecureSum(Unchanged):
+class SecureSum(Defense):
     """Sums over neighbours.
 
     Attributes
@@ -53,19 +53,10 @@ class SecureSum(Unchanged):
     fraction_bits: int = 40
     min_contributors: int = 1
     name: str = "secure-sum"
+    attackers = (Attacker("rated-set", 2),)  # The lists of items are in the open
 
     def __post_init__(self) -> None:
         require_fields(self, "secure-sum", fraction_bits=between(0, 52), min_contributors=at_least(1))
-
-    @property
-    def sums_of_neighbours(self) -> bool:
-        """Its cipher shows each receiver its own sums."""
-        return True
-
-    @property
-    def attackers(self) -> tuple[Attacker, ...]:
-        """The lists of items are in the open."""
-        return (Attacker("rated-set", 2),)
 
     def uploaded(self, rows: Rows, ratings: Ratings, round_: int, seed: int) -> Rows:
         """The numbers that the masked integers stand for."""

@@ -28,11 +28,11 @@ from victims.common.seeds import Purpose
 from victims.common.validation import or_none, require_fields, strictly_between
 from victims.data.ratings import Ratings
 from victims.protocols.account import DELTA, Account, Setting
-from victims.protocols.base import Attacker, Rows, Unchanged
+from victims.protocols.base import Attacker, Defense, Rows
 
 
 @dataclass(frozen=True)
-class Gaussian(Unchanged):
+class Gaussian(Defense):
     """Noise of the clients.
 
     Attributes
@@ -62,6 +62,9 @@ class Gaussian(Unchanged):
     delta: float = DELTA
     per_message: bool = False
     name: str = "gaussian"
+    attackers = (
+        Attacker("likelihood", 2),
+    )  # Maximum likelihood under its law; more rounds average the noise
 
     def __post_init__(self) -> None:
         require_fields(
@@ -72,11 +75,6 @@ class Gaussian(Unchanged):
             delta=strictly_between(0, 1),
         )
         refuse_nothing("gaussian", self.scale, self.clip)
-
-    @property
-    def attackers(self) -> tuple[Attacker, ...]:
-        """Maximum likelihood under its law; more rounds average the noise."""
-        return (Attacker("likelihood", 2),)
 
     @property
     def additive(self) -> bool:

@@ -25,11 +25,11 @@ from victims.common.seeds import Purpose
 from victims.common.validation import or_none, require_fields
 from victims.data.ratings import Ratings
 from victims.protocols.account import Account, Setting
-from victims.protocols.base import Attacker, Rows, Unchanged
+from victims.protocols.base import Attacker, Defense, Rows
 
 
 @dataclass(frozen=True)
-class Laplace(Unchanged):
+class Laplace(Defense):
     """Noise of the clients.
 
     Attributes
@@ -55,6 +55,9 @@ class Laplace(Unchanged):
     known: bool = True
     per_message: bool = False
     name: str = "laplace"
+    attackers = (
+        Attacker("likelihood", 2),
+    )  # Maximum likelihood under its law; more rounds average the noise
 
     def __post_init__(self) -> None:
         require_fields(
@@ -64,11 +67,6 @@ class Laplace(Unchanged):
             clip=or_none(usable()),
         )
         refuse_nothing("laplace", self.scale, self.clip)
-
-    @property
-    def attackers(self) -> tuple[Attacker, ...]:
-        """Maximum likelihood under its law; more rounds average the noise."""
-        return (Attacker("likelihood", 2),)
 
     @property
     def additive(self) -> bool:

@@ -44,7 +44,7 @@ from victims.common.seeds import Purpose, generator
 from victims.common.validation import at_least, one_of, require, require_fields
 from victims.data.ratings import Ratings
 from victims.protocols.account import Account, Setting
-from victims.protocols.base import Attacker, Rows, Unchanged
+from victims.protocols.base import Attacker, Defense, Rows
 
 ONE_VALUE = (
     "neighbours: recordings that differ in the value of one rating; view: round 0, the only one that ran; "
@@ -53,7 +53,7 @@ ONE_VALUE = (
 
 
 @dataclass(frozen=True)
-class ObjectiveNoise(Specification, Unchanged):
+class ObjectiveNoise(Specification, Defense):
     """Noise of the raters.
 
     Attributes
@@ -78,6 +78,9 @@ class ObjectiveNoise(Specification, Unchanged):
     epochs: int = 100
     mixing: Literal["item", "draw"] = "item"
     name: str = "objective-noise"
+    attackers = (
+        Attacker("trajectory", 12),
+    )  # Noise that repeats cancels in differences of rounds; fresh noise averages out over them
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -89,11 +92,6 @@ class ObjectiveNoise(Specification, Unchanged):
             epochs=at_least(1),
             mixing=one_of("item", "draw"),
         )
-
-    @property
-    def attackers(self) -> tuple[Attacker, ...]:
-        """Noise that repeats cancels in differences of rounds; fresh noise averages out over them."""
-        return (Attacker("trajectory", 12),)
 
     @property
     def additive(self) -> bool:

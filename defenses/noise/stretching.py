@@ -19,11 +19,11 @@ from jaxtyping import Float
 
 from defenses.accounting.budgets import Specification, draw
 from victims.data.ratings import Ratings
-from victims.protocols.base import Attacker, Unchanged
+from victims.protocols.base import Attacker, Defense
 
 
 @dataclass(frozen=True)
-class Stretching(Specification, Unchanged):
+class Stretching(Specification, Defense):
     """Privacy weights of ``defenses.accounting.budgets``.
 
     Attributes
@@ -39,11 +39,7 @@ class Stretching(Specification, Unchanged):
 
     rescale: bool = True
     name: str = "stretching"
-
-    @property
-    def attackers(self) -> tuple[Attacker, ...]:
-        """W o R fitted and taken apart."""
-        return (Attacker("trajectory", 12),)
+    attackers = (Attacker("trajectory", 12),)  # W o R fitted and taken apart
 
     def on_device(self, ratings: Ratings, seed: int) -> Ratings:
         """W o R; the levels stay those of the ratings as they were given."""

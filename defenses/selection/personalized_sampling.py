@@ -24,7 +24,7 @@ from victims.common.seeds import Purpose, generator
 from victims.common.validation import one_of, require_fields
 from victims.data.ratings import Ratings
 from victims.data.subsets import without
-from victims.protocols.base import Attacker, Unchanged
+from victims.protocols.base import Attacker, Defense
 
 
 def probabilities(budget: Float[np.ndarray, " ratings"], threshold: float) -> Float[np.ndarray, " ratings"]:
@@ -43,7 +43,7 @@ def probabilities(budget: Float[np.ndarray, " ratings"], threshold: float) -> Fl
 
 
 @dataclass(frozen=True)
-class PersonalizedSampling(Specification, Unchanged):
+class PersonalizedSampling(Specification, Defense):
     """Budgets of ``defenses.accounting.budgets``.
 
     Attributes
@@ -61,15 +61,11 @@ class PersonalizedSampling(Specification, Unchanged):
 
     budget: Literal["mean-rated", "mean"] = "mean-rated"
     name: str = "personalized-sampling"
+    attackers = (Attacker("trajectory", 2), Attacker("rated-set"))  # What is left is uploaded as before
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_fields(self, "personalized-sampling", budget=one_of("mean-rated", "mean"))
-
-    @property
-    def attackers(self) -> tuple[Attacker, ...]:
-        """What is left is uploaded as before."""
-        return (Attacker("trajectory", 2), Attacker("rated-set"))
 
     def on_device(self, ratings: Ratings, seed: int) -> Ratings:
         """The ratings that take part."""

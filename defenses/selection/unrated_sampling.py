@@ -25,11 +25,11 @@ import numpy as np
 from victims.common.seeds import Purpose, generator
 from victims.common.validation import above, require_fields
 from victims.data.ratings import Ratings
-from victims.protocols.base import Attacker, Sample, Unchanged
+from victims.protocols.base import Attacker, Defense, Sample
 
 
 @dataclass(frozen=True)
-class UnratedSampling(Unchanged):
+class UnratedSampling(Defense):
     """The clients' choice.
 
     Attributes
@@ -47,14 +47,10 @@ class UnratedSampling(Unchanged):
     rho: float = 1.0
     redrawn: bool = True
     name: str = "unrated-sampling"
+    attackers = (Attacker("rated-set", 2),)  # The lists of several rounds
 
     def __post_init__(self) -> None:
         require_fields(self, "unrated-sampling", rho=above(0))
-
-    @property
-    def attackers(self) -> tuple[Attacker, ...]:
-        """The lists of several rounds."""
-        return (Attacker("rated-set", 2),)
 
     def sampled(self, ratings: Ratings, round_: int, seed: int) -> Sample | None:
         """Each client's own draw, which depends on (seed, round, client) alone."""

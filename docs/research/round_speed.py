@@ -16,7 +16,6 @@ from typing import Any
 from audit.factories import make_defenses
 from victims.data.loaders import load
 from victims.data.subsets import split_by
-from victims.defense_rules import sampled
 from victims.protocols.fedmvmf import FedMVMF
 from victims.training import start
 
@@ -42,7 +41,7 @@ def main(data: str) -> None:
         start(victim, ratings, [*make_defenses(SAMPLING), *make_defenses(more)], 0)
         for more in ("none", "paillier:ideal=true")
     )
-    draws = {number: sampled(clear.defenses, ratings, number, 0) for number in range(TIMED + 1)}
+    draws = {number: clear.sample(number) for number in range(TIMED + 1)}
     calls: dict[str, Callable[[int], Any]] = {
         "ratings and sample joined, and client factors": lambda number: victim.user_factors(
             clear.state, ratings, draws[number]
@@ -50,7 +49,7 @@ def main(data: str) -> None:
         "ratings and sample joined, and the whole step": lambda number: victim.round(
             clear.state, ratings, None, draws[number]
         ),
-        "sample of unrated items drawn": lambda number: sampled(clear.defenses, ratings, number, 0),
+        "sample of unrated items drawn": clear.sample,
         "round in the clear, sampling included": clear.trained,
         "round under (ideal) encryption": sealed.trained,
     }

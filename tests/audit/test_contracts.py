@@ -63,7 +63,7 @@ class Elsewhere(Guess):
 
 
 @dataclass(frozen=True)
-class Changed(fl.Unchanged):
+class Changed(fl.Defense):
     """Uploads that a subclass of the tests breaks."""
 
     name: str = "changed"

@@ -237,10 +237,10 @@ class TestAnswers:
     def test_a_defense_that_leaves_the_program_on_the_way(self, install, run, tmp_path):
         source = """
             from dataclasses import dataclass
-            from victims.protocols.base import Unchanged
+            from victims.protocols.base import Defense
 
             @dataclass(frozen=True)
-            class Half(Unchanged):
+            class Half(Defense):
                 name: str = "half"
 
                 def uploaded(self, rows, ratings, number, seed):
@@ -260,10 +260,10 @@ class TestAnswers:
     def test_a_defense_that_breaks_on_the_way(self, install, run, tmp_path):
         source = """
             from dataclasses import dataclass
-            from victims.protocols.base import Unchanged
+            from victims.protocols.base import Defense
 
             @dataclass(frozen=True)
-            class Half(Unchanged):
+            class Half(Defense):
                 name: str = "half"
 
                 def uploaded(self, rows, ratings, number, seed):

@@ -24,7 +24,7 @@ from victims.common.errors import InputError
 from victims.data.ratings import Ratings
 from victims.data.synthetic import Synthetic, generate
 from victims.exchange import exchange_of
-from victims.protocols.base import Unchanged, Victim
+from victims.protocols.base import Defense, Victim
 from victims.protocols.fedmf import FedMF
 from victims.recording import record
 from victims.training import received, start
@@ -95,7 +95,7 @@ def assert_rows_are_all(victim: Victim, text: str, n_rounds: int) -> None:
                 np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name), err_msg=name)
             others = ours.sender != PLANTED
             np.testing.assert_array_equal(ours.gradient[others], theirs.gradient[others])
-        told = (run.victim.set_up(run.state, run.ratings) for run in (one, two))
+        told = (run.set_up() for run in (one, two))
         for ours, theirs in zip(*told, strict=True):
             np.testing.assert_array_equal(ours.index, theirs.index)
         edges = [run.network.edges for run in (one, two)]
@@ -145,7 +145,7 @@ class Newer(FedMF):
 
 
 @dataclass(frozen=True)
-class Foreign(Unchanged):
+class Foreign(Defense):
     name: str = "foreign"
 
 

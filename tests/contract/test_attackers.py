@@ -10,7 +10,7 @@ from audit.factories import UNDECLARED, attackers_of, make_attack, make_defense,
 from audit.keys import view_of
 from audit.registry import BUILT_IN, entries
 from victims.data.synthetic import Synthetic, generate
-from victims.protocols.base import Unchanged
+from victims.protocols.base import Defense
 from victims.recording import record
 from victims.transcript.reader import open_transcript
 
@@ -50,7 +50,7 @@ def test_declared_attacks_exist_and_answer(name, community, tmp_path):
     """A component whose attackers all abstain on it would always look safe."""
     of_victim = name in BUILT_IN["victims"]
     victim, defense = (name, "none") if of_victim else GROUND[name]
-    declared = (make_victim(name) if of_victim else make_defense(name)).attackers
+    declared = (make_victim(name).capabilities if of_victim else make_defense(name)).attackers
     assert {one.name for one in declared} <= set(entries("attacks"))
     assert [one for one in declared if not one.name.startswith("guess")]
     options = {"factors": "4"}
@@ -97,7 +97,7 @@ def test_what_a_comparison_runs():
 
 
 def test_a_defense_that_names_no_attack_meets_those_that_need_no_word(monkeypatch):
-    class Theirs(Unchanged):
+    class Theirs(Defense):
         name = "theirs"
 
     monkeypatch.setattr("audit.factories.make_defenses", lambda text: [Theirs()])

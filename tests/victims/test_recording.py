@@ -8,7 +8,7 @@ import pytest
 from audit.factories import make_defenses
 from victims.common.errors import InputError
 from victims.data.synthetic import Synthetic, generate
-from victims.protocols.base import Unchanged, WithFoldIn, WithItemServer
+from victims.protocols.base import Defense, changes
 from victims.protocols.decentralised_mf import DecentralisedMF
 from victims.protocols.fedmf import FedMF
 from victims.protocols.fedmvmf import FedMVMF
@@ -53,14 +53,9 @@ def test_numbers_that_no_recording_declares(tmp_path, ratings, victim):
 
 
 class TestCapabilities:
-    @pytest.mark.parametrize("victim", VICTIMS, ids=lambda victim: type(victim).__name__)
-    def test_what_a_victim_declares_it_has(self, victim):
-        assert victim.has_item_server == isinstance(victim, WithItemServer)
-        assert victim.folds_in == isinstance(victim, WithFoldIn)
-
     def test_a_defense_changes_what_it_overrides(self):
         declared = {
-            d.name: (d.changes_uploads, d.changes_predictions)
+            d.name: (changes(d, "uploaded"), changes(d, "predicted"))
             for d in make_defenses("hdpmf") + make_defenses("unrated-sampling") + make_defenses("laplace")
         }
         assert declared == {
@@ -69,7 +64,7 @@ class TestCapabilities:
             "unrated-sampling": (False, False),
             "laplace": (True, False),
         }
-        assert not Unchanged().changes_uploads
+        assert not changes(Defense(), "uploaded")
 
 
 class TestFrozen:

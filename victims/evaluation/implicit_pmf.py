@@ -18,8 +18,8 @@ from scipy.special import expit, log_expit
 
 from victims.common.seeds import Purpose, generator
 from victims.data.ratings import Ratings
+from victims.protocols.base import Products
 from victims.protocols.feedback import EXPLICIT, POSITIVE, Samples, with_negatives
-from victims.protocols.one_server import Products
 
 STEPS = 200
 

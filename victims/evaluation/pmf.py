@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from victims.common.errors import InputError
 from victims.common.seeds import Purpose, generator
 from victims.data.ratings import Ratings
-from victims.protocols.one_server import Products
+from victims.protocols.base import Products
 
 
 class Factors(NamedTuple):

@@ -17,7 +17,7 @@ from victims.common.errors import InputError
 from victims.data.ratings import Ratings
 from victims.evaluation.ranking_cases import EXISTING, Case
 from victims.evaluation.ranks import PAPER, Cut, Quality, rank
-from victims.protocols.base import Defense, Predictor, Products, Victim, WithFoldIn
+from victims.protocols.base import Defense, Predictor, Products, Victim, changes
 from victims.training import Run, start
 
 Progress = Callable[[int, int], None]
@@ -45,7 +45,8 @@ def measure(
 
 def fold_in_obstacle(victim: Victim, scenario: str) -> str:
     """Say why a victim cannot be measured in a scenario."""
-    if scenario == EXISTING or victim.folds_in:
+    can = victim.capabilities
+    if scenario == EXISTING or (can.new_clients is not None and can.new_items is not None):
         return ""
     return f"this victim has no factors for a {scenario}: it knows ratings alone; measure existing users"
 
@@ -88,10 +89,11 @@ def _with_newcomers(run: Run, chosen: Case, rounds: int) -> Predictor:
         return known
     tables = cast(Products, known)
     if chosen.scenario == "new user":
-        newcomers = cast(WithFoldIn, run.victim).new_clients(run.state, chosen.test.attributes)
-        return Products(newcomers, tables.items)
+        assert run.can.new_clients is not None
+        return Products(run.can.new_clients(run.state, chosen.test.attributes), tables.items)
     items, new = np.array(tables.items), chosen.open_items
-    items[new] = cast(WithFoldIn, run.victim).new_items(run.state, chosen.train.item_features[new])
+    assert run.can.new_items is not None
+    items[new] = run.can.new_items(run.state, chosen.train.item_features[new])
     return Products(tables.clients, items)
 
 
@@ -103,7 +105,7 @@ def _as_used(
     seed: int,
 ) -> Float[np.ndarray, "some items"]:
     """Scores as the clients use them: a defense may rescale predictions, which reorders items."""
-    changing = [defense for defense in defenses if defense.changes_predictions]
+    changing = [defense for defense in defenses if changes(defense, "predicted")]
     if not changing:
         return scores
     counts = np.zeros(ratings.n_users, np.int64)

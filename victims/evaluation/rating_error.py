@@ -3,7 +3,7 @@
 The centralised baseline fits the same kind of model (r = p . q, ridge on both sides, the same weight on
 unrated items) to the same ratings by alternating least squares (Y. Zhou et al., AAIM 2008,
 doi:10.1007/978-3-540-68880-8_32; with unrated items Y. Hu et al., ICDM 2008, doi:10.1109/ICDM.2008.22), with
-every rating in one place and both sides solved exactly; ``Victim.centralised`` says which model it is.
+every rating in one place and both sides solved exactly; its ``capabilities`` says which model it is.
 The bias baseline is mu + b_i + b_j.
 
 A model that counts unrated items as zeros predicts low on purpose: its error on ratings says how far it
@@ -77,7 +77,7 @@ def learning_curve(
     return Learning(
         measured,
         rmse_of,
-        _alternating_least_squares(train, test, victim.centralised, sweeps, seed),
+        _alternating_least_squares(train, test, victim.capabilities.centralised, sweeps, seed),
         _bias_model(train, test),
         errors(run, train, test)[1],
         run.stopped,

@@ -20,7 +20,7 @@ from jaxtyping import Float, Int
 
 from victims.common.errors import InputError
 from victims.data.ratings import Ratings
-from victims.protocols.one_server import Products
+from victims.protocols.base import Products
 
 PACKAGES = {"svd++": "scikit-surprise", "wrmf": "implicit", "gaussian-pmf": "cornac"}
 MODULES = {"scikit-surprise": "surprise"}  # where the name of the package is not that of its module

@@ -1,12 +1,13 @@
-"""The small interfaces between victim protocols, defenses, and everything that runs or records them.
+"""What a victim is and what a defense is, for everything that runs or records them.
 
-What they hand to each other is in ``exchanged``, ciphers are in ``ciphers``, and a defense that does nothing
-is in ``unchanged``; all of it is imported from here.
+What they hand to each other is in ``exchanged``, whom it goes to in ``network``, and what a defense proves in
+``account``; all of it is imported from here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
@@ -14,38 +15,33 @@ from jaxtyping import Float, Int
 
 from victims.data.ratings import Ratings
 from victims.protocols.account import Account, Setting
-from victims.protocols.ciphers import Agreed, Cipher, Total
 from victims.protocols.exchanged import (
+    Agreed,
     Attacker,
     Centralised,
+    Cipher,
     Holding,
     Received,
     Rows,
     Sample,
     SetUp,
+    Total,
     pieces,
 )
-from victims.protocols.network import Edges, Graph, Network, Star
-from victims.protocols.no_server import NoServer
-from victims.protocols.one_server import OneServer, Products
-from victims.protocols.row_sums import Shape
-from victims.protocols.unchanged import Unchanged
+from victims.protocols.network import Edges, Graph, Network, Shape, Star
 from victims.transcript.manifest import Manifest
 
 __all__ = [
     "Agreed",
     "Attacker",
+    "Capabilities",
     "Centralised",
-    "Choosy",
     "Cipher",
     "Defense",
     "Edges",
     "Graph",
     "Holding",
-    "InTurn",
     "Network",
-    "NoServer",
-    "OneServer",
     "Predictor",
     "Products",
     "Received",
@@ -55,12 +51,9 @@ __all__ = [
     "Shape",
     "Star",
     "State",
-    "Stopping",
     "Total",
-    "Unchanged",
     "Victim",
-    "WithFoldIn",
-    "WithItemServer",
+    "changes",
     "pieces",
 ]
 
@@ -68,85 +61,83 @@ __all__ = [
 State = TypeVar("State")
 
 
-@runtime_checkable
-class Defense(Protocol):
-    """What clients do before anybody sees their uploads; ``Unchanged`` does nothing.
+class Defense:
+    """What clients do before anybody sees what they send; this one does nothing, and others override verbs.
 
-    All verbs are pure functions and treat each client by itself, except for what is public. ``ratings`` are
-    those that clients train on (``on_device``); ``public`` is the manifest's entry: a name and what the
-    adversary is taken to know.
+    There is a verb for each place where something of a client leaves it, and each is given all that leaves
+    there: ``set_up`` what is sent once before the first round, ``uploaded`` the rows of a round. All verbs
+    are pure functions and treat each client by itself, except for what is public. ``ratings`` are those that
+    clients train on (``on_device``).
+
+    Attributes
+    ----------
+    name : str
+        In the registry and in the manifest.
+    attackers : tuple of Attacker
+        Attacks that know of this defense, the strongest first; none where nobody has written one.
+    per_message : bool
+        Whether every message is changed anew; else a row is the same for all who receive it.
     """
 
-    @property
-    def name(self) -> str:
-        """The name in the registry and in the manifest."""
-        ...
+    name: str
+    attackers: tuple[Attacker, ...] = ()
+    per_message: bool = False
 
     @property
     def additive(self) -> bool:
-        """What is added to a row does not depend on the row."""
-        ...
-
-    @property
-    def per_message(self) -> bool:
-        """Whether every message is changed anew; else a row is the same for all who receive it."""
-        ...
-
-    @property
-    def sums_of_neighbours(self) -> bool:
-        """Whether its cipher shows each client the sum over its neighbours of an item, and no row."""
-        ...
-
-    @property
-    def changes_uploads(self) -> bool:
-        """Whether ``uploaded`` does anything; where no defense does, no rows are formed in training."""
-        ...
-
-    @property
-    def changes_predictions(self) -> bool:
-        """Whether ``predicted`` does anything."""
-        ...
-
-    @property
-    def attackers(self) -> tuple[Attacker, ...]:
-        """Attacks that know of this defense, the strongest first; none where nobody has written one."""
-        ...
+        """Whether what is added to a row does not depend on the row."""
+        return False
 
     def on_device(self, ratings: Ratings, seed: int) -> Ratings:
         """The ratings that clients train on."""
-        ...
+        return ratings
 
     def sampled(self, ratings: Ratings, round_: int, seed: int) -> Sample | None:
         """Unrated items that take part in round ``round_``; None leaves the choice to the victim."""
-        ...
+        return None
+
+    def set_up(self, sent: SetUp, ratings: Ratings, seed: int) -> SetUp:
+        """What clients send before the first round, as it leaves them: item sets, or counts of them."""
+        return sent
 
     def uploaded(self, rows: Rows, ratings: Ratings, round_: int, seed: int) -> Rows:
         """The rows as they leave the clients in round ``round_``; those of a client are together."""
-        ...
+        return rows
 
     def noise_scale(
         self, ratings: Ratings, factors: int, round_: int, seed: int
     ) -> Float[np.ndarray, "items factors"] | None:
         """Standard deviation of Gaussian noise in every upload about an item, where the server knows it."""
-        ...
+        return None
 
     def predicted(
         self, values: Float[np.ndarray, " entries"], at: Ratings, seed: int
     ) -> Float[np.ndarray, " entries"]:
         """Predictions for the entries of ``at`` as the clients use them."""
-        ...
+        return values
 
     def cipher(self, n_users: int, factors: int, seed: int) -> Cipher | None:
         """What the uploads are encrypted with, under a new key; None leaves them in the clear."""
-        ...
+        return None
 
     def account(self, ratings: Ratings, setting: Setting) -> Account | None:
         """What is proved about this defense on these ratings; None where it states nothing."""
-        ...
+        return None
 
     def public(self) -> dict[str, Any]:
-        """What the manifest tells about this defense."""
-        ...
+        """The manifest's entry: the name, and what the adversary is taken to know."""
+        return {"name": self.name}
+
+
+def changes(defense: Defense, verb: str) -> bool:
+    """Tell whether a defense does anything where a verb is asked.
+
+    Examples
+    --------
+    >>> changes(Defense(), "uploaded")
+    False
+    """
+    return getattr(type(defense), verb) is not getattr(Defense, verb)
 
 
 @runtime_checkable
@@ -162,14 +153,84 @@ class Predictor(Protocol):
         ...
 
 
+@dataclass(frozen=True, eq=False)
+class Products:
+    """Predictions that are products of two tables."""
+
+    clients: Float[np.ndarray, "users columns"]  # factors, and biases if any
+    items: Float[np.ndarray, "items columns"]  # factors, and biases if any
+
+    def pairs(self, users: Int[np.ndarray, " n"], items: Int[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+        """Predictions for pairs of a client and an item, in stars."""
+        return np.einsum("rk,rk->r", self.clients[users], self.items[items])
+
+    def scores(self, users: Int[np.ndarray, " some"]) -> Float[np.ndarray, "some items"]:
+        """Predictions of some clients for all items, in stars."""
+        return self.clients[users] @ self.items.T
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What is otherwise than with one server who adds up rows, and what a victim can do beyond its verbs.
+
+    A function is None where there is nothing of the kind. Those of a state are pure functions of it.
+
+    Attributes
+    ----------
+    centralised : Centralised
+        The same model without the federation; what a client's own step adds to it is left out.
+    attackers : tuple of Attacker
+        Attacks that know its clients' rule, the strongest first.
+    sampling_obstacle : str
+        Why unrated items must not be sampled; empty where they may.
+    blind_server : bool
+        The server only adds the sums to the item factors, so under encryption it never sees either.
+    has_biases : bool
+        Predictions have biases (``state.biases``), and the rows a column of them.
+    network : callable, optional
+        (state, ratings) -> whom the rows of this round go to; without it to one server.
+    holdings : callable, optional
+        (state, ratings, watched) -> item factors that each of some clients (ascending) alone knows before the
+        rows of this round: those that differ from what everybody knows.
+    set_up : callable, optional
+        (state, ratings) -> what is sent once, before the first round, and is no row of factors.
+    predictor : callable, optional
+        (state, ratings, sample) -> ``Predictor``; without it p . q, and the biases if there are any.
+    stopped : callable, optional
+        (state) -> whether the round that led to it was the last one, whatever was asked for.
+    uploads_in_turn : callable, optional
+        (state, ratings, users, received) -> ``Rows`` with the factor of its moment as the reference of each,
+        where the server steps at every single upload, so that no sums are formed. ``received`` is what
+        defenses add, which moves the factors, too.
+    item_server_rows : callable, optional
+        (state, ratings) -> (items, factors), what a third party sends the server, which is no client's
+        upload.
+    new_clients, new_items : callable, optional
+        (state, attributes) and (state, features) -> factors of those who were not there in training.
+    """
+
+    centralised: Centralised
+    attackers: tuple[Attacker, ...] = ()
+    sampling_obstacle: str = ""
+    blind_server: bool = False
+    has_biases: bool = False
+    network: Callable[[Any, Ratings], Network] | None = None
+    holdings: Callable[[Any, Ratings, Int[np.ndarray, " clients"]], Iterator[Holding]] | None = None
+    set_up: Callable[[Any, Ratings], Iterator[SetUp]] | None = None
+    predictor: Callable[[Any, Ratings, Sample | None], Predictor] | None = None
+    stopped: Callable[[Any], bool] | None = None
+    uploads_in_turn: Callable[[Any, Ratings, np.ndarray, Received | None], Iterator[Rows]] | None = None
+    item_server_rows: Callable[[Any, Ratings], Float[np.ndarray, "items factors"]] | None = None
+    new_clients: Callable[[Any, np.ndarray], Float[np.ndarray, "users factors"]] | None = None
+    new_items: Callable[[Any, np.ndarray], Float[np.ndarray, "items factors"]] | None = None
+
+
 @runtime_checkable
 class Victim(Protocol[State]):
-    """A recommender protocol: parties, what each holds, and the messages of a round.
+    """A recommender protocol: a frozen set of hyper-parameters with these verbs.
 
-    It is a frozen set of hyper-parameters with these verbs. Clients send rows (``uploads``); ``network``
-    says to whom: to a server, or to neighbours along a graph. What everybody knows before the rows of a
-    round is ``broadcast``, what one client alone knows are its ``holdings``; ``set_up`` is what is sent
-    once, before the first round. ``OneServer`` has the verbs that need no thought where there is a server.
+    What everybody knows before the rows of a round is ``broadcast``; clients send rows (``uploads``) to a
+    server, or to whom its ``capabilities`` say, and in ``round`` everybody steps with what arrived.
 
     ``round`` must be a pure function of the state and the ratings. What is known before the rows of a round
     and what the clients send in it are read off the state before the round. States are named tuples with
@@ -177,33 +238,8 @@ class Victim(Protocol[State]):
     """
 
     @property
-    def blind_server(self) -> bool:
-        """The server only adds the sums to the item factors, so under encryption it never sees either."""
-        ...
-
-    @property
-    def stepwise(self) -> bool:
-        """The server steps at every single upload, so that no sums are formed."""
-        ...
-
-    @property
-    def has_item_server(self) -> bool:
-        """A third party sends the server rows about items: the victim is a ``WithItemServer``."""
-        ...
-
-    @property
-    def folds_in(self) -> bool:
-        """New clients and items have factors, from attributes and features: it is a ``WithFoldIn``."""
-        ...
-
-    @property
-    def centralised(self) -> Centralised:
-        """The same model without the federation; what a client's own step adds to it is left out."""
-        ...
-
-    @property
-    def attackers(self) -> tuple[Attacker, ...]:
-        """Attacks that know its clients' rule, the strongest first."""
+    def capabilities(self) -> Capabilities:
+        """What is otherwise than with one server, and what else it can do."""
         ...
 
     def init(self, ratings: Ratings, seed: int) -> State:
@@ -225,7 +261,7 @@ class Victim(Protocol[State]):
         Raises
         ------
         InputError
-            If a factor is no longer finite, or the victim has no weight for unrated items.
+            If a factor is no longer finite.
         """
         ...
 
@@ -233,27 +269,6 @@ class Victim(Protocol[State]):
         self, state: State
     ) -> tuple[Float[np.ndarray, "items factors"], Float[np.ndarray, "attributes factors"]]:
         """Item and attribute factors that everybody knows before the rows of a round; may be none."""
-        ...
-
-    def network(self, state: State, ratings: Ratings) -> Network:
-        """Whom the rows of this round go to."""
-        ...
-
-    def holdings(
-        self, state: State, ratings: Ratings, watched: Int[np.ndarray, " clients"]
-    ) -> Iterator[Holding]:
-        """Item factors that each of some clients alone knows before the rows of this round.
-
-        Only those that differ from what everybody knows; ``watched`` ascends.
-        """
-        ...
-
-    def set_up(self, state: State, ratings: Ratings) -> Iterator[SetUp]:
-        """What is sent once, before the first round, and is no row of factors."""
-        ...
-
-    def predictor(self, state: State, ratings: Ratings, sample: Sample | None = None) -> Predictor:
-        """What the clients predict in this round."""
         ...
 
     def uploads(
@@ -270,62 +285,4 @@ class Victim(Protocol[State]):
 
     def manifest(self, ratings: Ratings, rounds: list[int]) -> Manifest:
         """What is public about a recording of these rounds."""
-        ...
-
-
-@runtime_checkable
-class InTurn(Protocol[State]):
-    """A victim whose server steps at every upload (``stepwise``)."""
-
-    def uploads_in_turn(
-        self, state: State, ratings: Ratings, users: np.ndarray, received: Received | None
-    ) -> Iterator[Rows]:
-        """What the given clients upload, each row with the factor of its moment as its reference.
-
-        ``received`` is what defenses add, which moves the factors, too.
-        """
-        ...
-
-
-@runtime_checkable
-class Stopping(Protocol[State]):
-    """A victim whose training may be over before the last round that was asked for."""
-
-    def stopped(self, state: State) -> bool:
-        """Whether the round that led to this state was the last one."""
-        ...
-
-
-@runtime_checkable
-class Choosy(Protocol):
-    """A victim that says before any training whether unrated items may be sampled."""
-
-    def sampling_obstacle(self) -> str:
-        """Why they must not be; empty where they may."""
-        ...
-
-
-@runtime_checkable
-class WithItemServer(Protocol[State]):
-    """A victim with a third party, who sends the server rows about items that are no client's upload."""
-
-    def item_server_rows(self, state: State, ratings: Ratings) -> Float[np.ndarray, "items factors"]:
-        """What the item server sends in this round."""
-        ...
-
-
-@runtime_checkable
-class WithFoldIn(Protocol[State]):
-    """A victim that has factors for clients and items who were not there in training."""
-
-    def new_clients(
-        self, state: State, attributes: Float[np.ndarray, "users attributes"]
-    ) -> Float[np.ndarray, "users factors"]:
-        """Factors of clients of whom attributes alone are known."""
-        ...
-
-    def new_items(
-        self, state: State, features: Float[np.ndarray, "items features"]
-    ) -> Float[np.ndarray, "items factors"]:
-        """Factors of items of which features alone are known."""
         ...

@@ -1,37 +1,55 @@
-"""Verbs that ``dpmf-yang`` and ``dmf`` have in common: users who send to those they trust (paper 004)."""
+"""What ``dpmf-yang`` and ``dmf`` have in common: users who send to those they trust (paper 004).
+
+The paper gives no start. The model has no biases and a logistic link, so that a user who hears nothing of an
+item predicts from the shared start: with zero-mean factors that is 1/2, far below a mean rating. ``positive``
+starts U and V from uniform numbers in s / sqrt(K) (1 -+ spread), whose products have the mean s^2 at every K.
+The spread decides how much items differ that nobody told the user of.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 from scipy.special import expit
 
-from victims.common.errors import InputError
 from victims.common.limits import are_plausible, diverged
+from victims.common.seeds import Purpose, generator
 from victims.common.validation import above, at_least, between, one_of
 from victims.data.ratings import Ratings
+from victims.protocols.base import (
+    Attacker,
+    Capabilities,
+    Centralised,
+    Edges,
+    Graph,
+    Holding,
+    Predictor,
+    Received,
+    Rows,
+    Sample,
+    Shape,
+    pieces,
+)
 from victims.protocols.cofactor_round import (
     Heard,
+    Rules,
     State,
     Table,
     after_round,
+    explicit_counts,
     heard_along,
     sent_of,
     trained_of,
 )
-from victims.protocols.cofactor_steps import Rules
-from victims.protocols.exchanged import Centralised, Holding, Received, Rows, Sample, SetUp, pieces
 from victims.protocols.feedback import EXPLICIT, RatingMap, Samples, in_stars
-from victims.protocols.network import Edges, Graph
-from victims.protocols.own_copies import key_of, moved_items, whole
-from victims.protocols.peer_switches import PeerSwitches, edges_present
-from victims.protocols.presence import present
-from victims.protocols.row_sums import Shape
-from victims.transcript.kinds import IMPLICIT, ITEM
+from victims.protocols.own_copies import Copies, copies_of, key_of, moved_items, whole
+from victims.protocols.switches import Switches, edges_present, present, rule_of
+from victims.transcript.kinds import IMPLICIT, ITEM, STANDARD, with_implicit
+from victims.transcript.manifest import Manifest, Upload
 
 FIELD_RULES = {  # of hyper-parameters that both victims have
     "update": one_of("sgd"),
@@ -91,13 +109,105 @@ class OwnTables:
         return expit(product) if self.link == "logistic" else product
 
 
-class AmongTrusted(PeerSwitches):
-    """Verbs by ``rules``, ``samples_of`` and ``edges_of``, which victims have beside these.
+class Start(NamedTuple):
+    """How factors start."""
 
-    ``rows_about_implicit`` says whether there is a Z, so that rows about it are sent, too.
+    factors: int  # K
+    kind: Literal["positive", "normal"]  # of U and V: uniform as above, or N(0, scale)
+    scale: float  # s, or the standard deviation
+    spread: float  # of ``positive``, in 0..1
+    implicit_scale: float  # standard deviation of Z and Q, which start around zero
+    # whether v_q and z_q start at zero, or each user's at its own draw: then no pair of user and item is left
+    # where the start is, and a copy of both tables is held for every user
+    personal: Literal["zero", "private"]
+    personal_scale: float  # standard deviation of that draw
+
+
+def start_state(start: Start, ratings: Ratings, samples: Samples, edges: Edges | None, seed: int) -> State:
+    """The state before round 0."""
+    n_users, n_items = ratings.n_users, ratings.n_items
+    clients = _main(start, n_users, seed, 0)
+    shared = _main(start, n_items, seed, 1), _small(start, n_items, seed, 2)
+    items, implicit = (
+        Table(copies_of(table), _personal(start, n_users, n_items, seed, number))
+        for number, table in enumerate(shared)
+    )
+    user = samples.user[samples.kind == EXPLICIT]
+    drawn = _small(start, user.size, seed, 3)
+    sums = np.stack([np.bincount(user, column, minlength=n_users) for column in drawn.T], axis=1)
+    offsets = sums / np.maximum(explicit_counts(samples, n_users), 1)[:, None]
+    return State(0, seed, clients, offsets, items, implicit, samples, edges)
+
+
+def _main(start: Start, n_rows: int, seed: int, number: int) -> Float[np.ndarray, "rows K"]:
+    rng = generator(seed, Purpose.DPMF_START, number)
+    if start.kind == "normal":
+        return start.scale * rng.normal(size=(n_rows, start.factors))
+    middle = start.scale / np.sqrt(start.factors)
+    return middle * rng.uniform(1 - start.spread, 1 + start.spread, (n_rows, start.factors))
+
+
+def _small(start: Start, n_rows: int, seed: int, number: int) -> Float[np.ndarray, "rows K"]:
+    rng = generator(seed, Purpose.DPMF_START, number)
+    return start.implicit_scale * rng.normal(size=(n_rows, start.factors))
+
+
+def _personal(start: Start, n_users: int, n_items: int, seed: int, number: int) -> Copies:
+    zero = np.zeros((n_items, start.factors))
+    if start.personal == "zero":
+        return copies_of(zero)
+    keys = np.arange(n_users * n_items, dtype=np.int64)
+    drawn = generator(seed, Purpose.PERSONAL_START, number).normal(size=(keys.size, start.factors))
+    return Copies(zero, keys, start.personal_scale * drawn)
+
+
+def manifest_of(
+    victim: Any,
+    ratings: Ratings,
+    rounds: list[int],
+    link: Literal["sigmoid", "identity"],
+    constants: dict[str, float],
+    said: dict[str, Any],
+) -> Manifest:
+    """The manifest of a recording."""
+    moves = victim.local_steps > 1 or victim.sends != "gradient"
+    rule = rule_of(victim, victim.name, "rated", moves, link=link, own_items=True, **said)
+    rate = -1.0 if victim.sends == "gradient" else victim.learning_rate  # of errors in a row
+    return Manifest(
+        format="factorleak-transcript",
+        version=2,
+        protocol=victim.name,
+        update=None,
+        weighting="observed-only",
+        n_users=ratings.n_users,
+        n_items=ratings.n_items,
+        n_attributes=0,
+        factors=victim.factors,
+        rounds=rounds,
+        hyperparameters=constants,
+        upload=Upload(scale=rate, regularization=-rate * victim.lambda_items),
+        rating_levels=list(ratings.levels),
+        recorded_by="factorleak",
+        declared_rule=rule,
+        kinds=with_implicit(sums=True) if victim.rows_about_implicit else dict(STANDARD),
+        links="plain",
+        senders_hidden=False,
+    )
+
+
+class AmongTrusted(Switches):
+    """Verbs by ``rules``, ``samples_of``, ``edges_of`` and ``predictor``, which victims have beside these.
+
+    Attributes
+    ----------
+    row_factor : "before"
+        No other is taken here: a row is the gradient by which its sender steps its own copy.
+    biases : none
+        No others are taken here: neighbours send rows about copies of item factors.
     """
 
-    rows_about_implicit: ClassVar[bool]
+    rows_about_implicit: ClassVar[bool]  # whether there is a Z, so that rows about it are sent, too
+    read_by: ClassVar[tuple[Attacker, ...]]
     name: str
     factors: int
     degree: int
@@ -112,15 +222,22 @@ class AmongTrusted(PeerSwitches):
         """Who receives whose rows in this round."""
         raise NotImplementedError
 
-    def sampling_obstacle(self) -> str:
-        """Unrated items are drawn by the protocol itself, if at all."""
-        name = self.name
-        return f"{name} draws its own negatives, so unrated items must not be sampled; leave the sampling out"
+    def predictor(self, state: State, ratings: Ratings, sample: Sample | None = None) -> Predictor:
+        """What users predict in this round."""
+        raise NotImplementedError
 
     @property
-    def centralised(self) -> Centralised:
-        """One V, without link and implicit feedback; ridge counts once per rating."""
-        return Centralised(self.factors, self.lambda_items, per_rating=True)
+    def capabilities(self) -> Capabilities:
+        """One V, without link and implicit feedback, ridge once per rating; users who send to each other."""
+        drawn = "draws its own negatives, so unrated items must not be sampled; leave the sampling out"
+        return Capabilities(
+            Centralised(self.factors, self.lambda_items, per_rating=True),
+            self.read_by,
+            sampling_obstacle=f"{self.name} {drawn}",
+            network=self.network,
+            holdings=self.holdings,
+            predictor=self.predictor,
+        )
 
     def round(
         self,
@@ -130,7 +247,6 @@ class AmongTrusted(PeerSwitches):
         sample: Sample | None = None,
     ) -> State:
         """One round; receivers get the rows ``received`` instead of exact ones."""
-        _refuse(self.sampling_obstacle(), sample)
         samples = self.samples_of(state, ratings)
         trained = trained_of(self.rules, state, samples)
         is_explicit = samples.kind == EXPLICIT
@@ -178,10 +294,6 @@ class AmongTrusted(PeerSwitches):
             yield Holding(None, np.arange(len(start)), start, IMPLICIT)
             yield from _moved(state.implicit, watched, IMPLICIT)
 
-    def set_up(self, state: State, ratings: Ratings) -> Iterator[SetUp]:
-        """Nobody is told anything before the first round: who trusts whom is public."""
-        yield from ()
-
     def user_factors(self, state: State, ratings: Ratings, sample: Sample | None = None) -> np.ndarray:
         """U^ before the pass of this round: what the rows of explicit samples are made of."""
         return state.clients + state.offsets
@@ -190,7 +302,6 @@ class AmongTrusted(PeerSwitches):
         self, state: State, ratings: Ratings, users: np.ndarray, sample: Sample | None = None
     ) -> Iterator[Rows]:
         """Rows about V of the given users, items ascending, and about Z of positives, then of negatives."""
-        _refuse(self.sampling_obstacle(), sample)
         samples = self.samples_of(state, ratings)
         trained = trained_of(self.rules, state, samples)
         sent = sent_of(self.rules, state, samples, trained)
@@ -242,8 +353,3 @@ def _in_place(rows: Rows, samples: Samples, n_items: int) -> Float[np.ndarray, "
     sent = np.zeros((keys.size, rows.gradient.shape[1]))
     sent[order[place]] = rows.gradient
     return sent
-
-
-def _refuse(obstacle: str, sample: Sample | None) -> None:
-    if sample is not None:
-        raise InputError(obstacle)

@@ -33,34 +33,41 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from functools import partial
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
-from victims.common.errors import InputError
 from victims.common.limits import are_plausible, diverged
-from victims.common.seeds import Purpose, jax_key
+from victims.common.seeds import Purpose, generator, jax_key
 from victims.common.validation import above, at_least, between, one_of, require_fields
 from victims.data.ratings import Ratings
-from victims.protocols.base import Attacker, Centralised, Received, Rows, Sample
-from victims.protocols.client_task import ClientStep, Task, start_biases
-from victims.protocols.decentralised_mf_steps import (
-    State,
-    gradient_rows,
-    projected,
-    references_one_by_one,
-    step_at_once,
-    step_one_by_one,
+from victims.protocols.base import Attacker, Capabilities, Centralised, Received, Rows, Sample, pieces
+from victims.protocols.jax_ratings import Data, device_data
+from victims.protocols.local_training import (
+    Biases,
+    ClientStep,
+    Outcome,
+    Task,
+    after_round,
+    rows_of_round,
+    start_biases,
 )
-from victims.protocols.jax_ratings import device_data
-from victims.protocols.local_exchange import Outcome, after_round, rows_of_round
-from victims.protocols.presence import present
-from victims.protocols.published_manifest import published_manifest
-from victims.protocols.server_switches import READERS, ServerSwitches, declared
-from victims.protocols.switches import check_switches, refuse
+from victims.protocols.sequential import chains
+from victims.protocols.switches import (
+    READERS,
+    Present,
+    Switches,
+    check_switches,
+    declared,
+    present,
+    published_manifest,
+    refuse,
+)
+from victims.transcript.kinds import ITEM
 from victims.transcript.manifest import Manifest, Upload
 
 jax.config.update("jax_enable_x64", True)
@@ -76,10 +83,191 @@ IN_TURN = {  # what is left of the switches where the recommender steps at every
     "row_factor": "before",
     "biases": None,
 }
+Scalar = float | Array
+
+
+class State(NamedTuple):
+    """Everything that is carried from one round to the next."""
+
+    round: int
+    seed: int
+    item_factors: Float[Array, "items K"]
+    client_factors: Float[Array, "users K"]
+    biases: Biases | None = None
+
+
+def projected(clients: Float[Array, "users K"]) -> Float[Array, "users K"]:
+    """Shorten rows that are longer than 1 to length 1.
+
+    References
+    ----------
+    Paper 002 (arXiv:2212.00306), Algorithm 1.
+    """
+    return clients / jnp.maximum(jnp.linalg.norm(clients, axis=1, keepdims=True), 1.0)
+
+
+@partial(jax.jit, static_argnames="each")
+def step_at_once(
+    items: Array, clients: Array, data: Data, rate: Scalar, ridge: Scalar, sums: Array | None, each: bool
+) -> tuple[Array, Array]:
+    """Make a round of Algorithm 1: one step of V, then one of U with the new V.
+
+    References
+    ----------
+    Paper 002 (arXiv:2212.00306), Algorithm 1, Eq. (4).
+    """
+    if sums is None:
+        raters = clients[data.user]
+        error = jnp.sum(raters * items[data.item], axis=1) - data.value
+        sums = jax.ops.segment_sum(2 * error[:, None] * raters, data.item, items.shape[0])
+    counted = jnp.ones(data.item.shape)
+    of_items = jax.ops.segment_sum(counted, data.item, items.shape[0])[:, None] if each else 1.0
+    items = items - rate * (sums + 2 * ridge * of_items * items)
+    rated = items[data.item]
+    error = jnp.sum(clients[data.user] * rated, axis=1) - data.value
+
+    def over_users(values: Array) -> Array:
+        return jax.ops.segment_sum(values, data.user, clients.shape[0], indices_are_sorted=True)
+
+    of_clients = over_users(counted)[:, None] if each else 1.0
+    gradient = over_users(2 * error[:, None] * rated) + 2 * ridge * of_clients * clients
+    return items, projected(clients - rate * gradient)
+
+
+def step_one_by_one(
+    state: State,
+    ratings: Ratings,
+    data: Data,
+    rate: float,
+    ridge: float,
+    received: Received | None,
+    there: Present,
+) -> tuple[Array, Array]:
+    """Step with v_j for each rating, in random order, then with u_i for each in another."""
+    rng = generator(state.seed, Purpose.RATING_ORDER, state.round)
+    added = None if received is None else jnp.asarray(received.added)
+    items, clients = state.item_factors, state.client_factors
+    by_item = chains(ratings.items, ratings.n_items, rng)
+    moved = items[by_item.groups]
+    for table in _of(by_item.tables, ratings, there.heard):
+        stepped = _item_steps(moved[: table.shape[1]], table, clients, data, rate, ridge, added, False)[0]
+        moved = moved.at[: table.shape[1]].set(stepped)
+    items = items.at[by_item.groups].set(moved)
+    by_user = chains(ratings.users, ratings.n_users, rng)
+    moved = clients[by_user.groups]
+    for table in _of(by_user.tables, ratings, there.stepping):
+        stepped = _client_steps(moved[: table.shape[1]], table, items, data, rate, ridge)
+        moved = moved.at[: table.shape[1]].set(stepped)
+    stepped = clients.at[by_user.groups].set(moved)
+    if there.stepping.all():
+        return items, stepped
+    return items, jnp.where(
+        there.stepping[:, None], stepped, clients
+    )  # a projection may move others by an ulp
+
+
+def references_one_by_one(
+    state: State,
+    ratings: Ratings,
+    data: Data,
+    rate: float,
+    ridge: float,
+    received: Received | None,
+    there: Present,
+) -> Float[np.ndarray, "entries K"]:
+    """Find the v_j that each rating meets in ``step_one_by_one``."""
+    rng = generator(state.seed, Purpose.RATING_ORDER, state.round)
+    added = None if received is None else jnp.asarray(received.added)
+    by_item = chains(ratings.items, ratings.n_items, rng)
+    moved = state.item_factors[by_item.groups]
+    found = np.array(state.item_factors)[ratings.items]
+    for table in _of(by_item.tables, ratings, there.heard):
+        width = table.shape[1]
+        stepped, met = _item_steps(moved[:width], table, state.client_factors, data, rate, ridge, added, True)
+        found[table[table >= 0]] = np.asarray(met)[table >= 0]
+        moved = moved.at[:width].set(stepped)
+    return found
+
+
+def _of(tables: list[np.ndarray], ratings: Ratings, users: np.ndarray) -> list[np.ndarray]:
+    """The same steps without the ratings of other users."""
+    if users.all():
+        return tables
+    return [np.where((table >= 0) & users[ratings.users[table]], table, -1) for table in tables]
+
+
+@partial(jax.jit, static_argnums=7)
+def _item_steps(
+    items: Array,
+    table: Array,
+    clients: Array,
+    data: Data,
+    rate: Scalar,
+    ridge: Scalar,
+    added: Array | None,
+    keep: bool,
+) -> tuple[Array, Array | None]:
+    """The factors after all steps, and before each where they are to be kept."""
+
+    def step(v: Array, entry: Array) -> tuple[Array, Array | None]:
+        return item_step(v, entry, clients, data, rate, ridge, added), v if keep else None
+
+    return jax.lax.scan(step, items, table)
+
+
+def item_step(
+    v: Array, entry: Array, clients: Array, data: Data, rate: Scalar, ridge: Scalar, added: Array | None
+) -> Array:
+    """Step once with the factor of each of some items."""
+    rating = jnp.maximum(entry, 0)
+    u = clients[data.user[rating]]
+    error = jnp.sum(u * v, axis=1) - data.value[rating]
+    gradient = 2 * error[:, None] * u + 2 * ridge * v
+    gradient = gradient if added is None else gradient + added[rating]
+    return v - rate * jnp.where(entry[:, None] >= 0, gradient, 0)
+
+
+@jax.jit
+def _client_steps(
+    clients: Array, table: Array, items: Array, data: Data, rate: Scalar, ridge: Scalar
+) -> Array:
+    def step(u: Array, entry: Array) -> tuple[Array, None]:
+        return client_step(u, entry, items, data, rate, ridge), None
+
+    return jax.lax.scan(step, clients, table)[0]
+
+
+def client_step(u: Array, entry: Array, items: Array, data: Data, rate: Scalar, ridge: Scalar) -> Array:
+    """Step once with the factor of each of some clients, and project it to the unit ball."""
+    rating = jnp.maximum(entry, 0)
+    v = items[data.item[rating]]
+    error = jnp.sum(u * v, axis=1) - data.value[rating]
+    gradient = 2 * error[:, None] * v + 2 * ridge * u
+    return projected(u - rate * jnp.where(entry[:, None] >= 0, gradient, 0))
+
+
+def gradient_rows(
+    ratings: Ratings, users: np.ndarray, state: State, met: Float[np.ndarray, "entries K"] | None = None
+) -> Iterator[Rows]:
+    """Compute the uploads of some clients, items ascending, in memory-sized pieces.
+
+    References
+    ----------
+    Paper 002 (arXiv:2212.00306), Eq. (4).
+    """
+    items, clients = np.asarray(state.item_factors), np.asarray(state.client_factors)
+    for piece in pieces(users, np.diff(ratings.indptr)[users], items.shape[1]):
+        chosen = np.isin(ratings.users, piece) if piece.size < ratings.n_users else slice(None)
+        sender, index = ratings.users[chosen], ratings.items[chosen]
+        u, reference = clients[sender], None if met is None else met[chosen]
+        at = items[index] if reference is None else reference
+        error = np.einsum("rk,rk->r", u, at) - ratings.values[chosen]
+        u *= 2 * error[:, None]
+        yield Rows(sender, np.full(sender.size, ITEM, np.int8), index, u, reference=reference)
 
 
 @dataclass(frozen=True)
-class DecentralisedMF(ServerSwitches):
+class DecentralisedMF(Switches):
     """Hyper-parameters; Table 3 of the paper needs order=per-rating and learning_rate=0.005.
 
     Attributes
@@ -138,46 +326,24 @@ class DecentralisedMF(ServerSwitches):
             refuse(self, "decentralised_mf", IN_TURN, why)
 
     @property
-    def blind_server(self) -> bool:
-        """The recommender knows V."""
-        return False
-
-    @property
-    def attackers(self) -> tuple[Attacker, ...]:
-        """The closed form, the rating grid, the clients' trajectory, what V gives away, the lists."""
-        if not self.published:
-            return (*READERS, Attacker("trajectory", 2))
-        return (
-            Attacker("spectral", 2),
-            Attacker("grid"),
-            Attacker("trajectory", 2),
-            Attacker("aggregate", 2),
-            Attacker("rated-set", 2),
-        )
-
-    @property
     def stepwise(self) -> bool:
         """Whether v_j changes with every upload."""
         return self.order == "per-rating"
 
     @property
-    def has_item_server(self) -> bool:
-        """There are two parties."""
-        return False
-
-    @property
-    def folds_in(self) -> bool:
-        """It knows ratings alone."""
-        return False
-
-    def sampling_obstacle(self) -> str:
-        """It knows rated items alone."""
-        return UNWEIGHED
-
-    @property
-    def centralised(self) -> Centralised:
-        """The loss with the same regularization; clients are not kept on the unit ball."""
-        return Centralised(self.factors, self.regularization, per_rating=self.each_rating)
+    def capabilities(self) -> Capabilities:
+        """The loss with the same regularization, and no unit ball; in order=per-rating uploads in turn."""
+        attackers = (*READERS, Attacker("trajectory", 2))
+        if self.published:
+            more = Attacker("trajectory", 2), Attacker("aggregate", 2), Attacker("rated-set", 2)
+            attackers = (Attacker("spectral", 2), Attacker("grid"), *more)
+        return Capabilities(
+            Centralised(self.factors, self.regularization, per_rating=self.each_rating),
+            attackers,
+            sampling_obstacle=UNWEIGHED,
+            has_biases=self.biases is not None,
+            uploads_in_turn=self.uploads_in_turn if self.stepwise else None,
+        )
 
     @property
     def each_rating(self) -> bool:
@@ -206,7 +372,6 @@ class DecentralisedMF(ServerSwitches):
         sample: Sample | None = None,
     ) -> State:
         """One epoch; the recommender uses the sums ``received`` instead of exact ones."""
-        _refuse(sample)
         rate, data = self.rate(state.round), device_data(ratings)
         biases = state.biases
         if self.stepwise:
@@ -283,7 +448,6 @@ class DecentralisedMF(ServerSwitches):
         self, state: State, ratings: Ratings, users: np.ndarray, sample: Sample | None = None
     ) -> Iterator[Rows]:
         """Rows of the given clients, items ascending, at the V of the broadcast (``uploads_in_turn``)."""
-        _refuse(sample)
         if not self.published and not self.stepwise:
             yield from rows_of_round(self._task(state, ratings), users)
             return
@@ -314,8 +478,3 @@ class DecentralisedMF(ServerSwitches):
             name: self.regularization,
         }
         return published_manifest("mf", self, ratings, rounds, constants, upload=Upload(scale=-2.0))
-
-
-def _refuse(sample: Sample | None) -> None:
-    if sample is not None:
-        raise InputError(UNWEIGHED)

@@ -24,15 +24,18 @@ from typing import ClassVar, Literal
 
 from victims.common.validation import above, between, one_of, require_fields
 from victims.data.ratings import Ratings
-from victims.protocols.base import Attacker, Edges
-from victims.protocols.cofactor_manifest import manifest_of
-from victims.protocols.cofactor_round import State
-from victims.protocols.cofactor_start import Start, start_state
-from victims.protocols.cofactor_steps import Rules
-from victims.protocols.cofactor_users import FIELD_RULES, AmongTrusted, OwnTables
-from victims.protocols.exchanged import Sample
+from victims.protocols.base import Attacker, Edges, Sample
+from victims.protocols.cofactor_round import Rules, State
+from victims.protocols.cofactor_users import (
+    FIELD_RULES,
+    AmongTrusted,
+    OwnTables,
+    Start,
+    manifest_of,
+    start_state,
+)
 from victims.protocols.feedback import Samples, explicit_only
-from victims.protocols.peer_switches import check_peer_switches
+from victims.protocols.switches import check_peer_switches
 from victims.protocols.trust_graph import trusted, walked
 from victims.transcript.manifest import Manifest
 
@@ -64,7 +67,7 @@ class DMF(AmongTrusted):
     rating_map : "max" or "min-max"
         How ratings are scaled to 0..1.
     start : "positive" or "normal"
-        See ``cofactor_start``.
+        See ``cofactor_users``.
     init_scale : float
         > 0.
     init_spread : float
@@ -81,6 +84,11 @@ class DMF(AmongTrusted):
 
     name: ClassVar[str] = "dmf"
     rows_about_implicit: ClassVar[bool] = False
+    read_by: ClassVar[tuple[Attacker, ...]] = (
+        Attacker("undeclared", 1),
+        Attacker("peers", 1),
+        Attacker("rated-set", 2),
+    )
 
     update: Literal["sgd"] = "sgd"
     weighting: Literal["observed-only"] = "observed-only"
@@ -121,11 +129,6 @@ class DMF(AmongTrusted):
         return Rules(
             self.learning_rate, 0.0, 0.0, *ridges, self.regularize == "sample", "identity", self, False
         )
-
-    @property
-    def attackers(self) -> tuple[Attacker, ...]:
-        """What those who are trusted receive, and the lists of those who send."""
-        return (Attacker("undeclared", 1), Attacker("peers", 1), Attacker("rated-set", 2))
 
     def init(self, ratings: Ratings, seed: int) -> State:
         """Start factors, the ratings, and the walks where they do not change."""

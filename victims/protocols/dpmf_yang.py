@@ -15,7 +15,7 @@ alpha, d, K         ``positive_share``, ``degree``, ``factors``
 ==================  =============================================================================
 
 A share alpha of the pairs are positives and lose their rating; as many unrated items of a user are its
-negatives. In every round a user passes over its samples (``cofactor_steps``) and sends (j, dL/dv_p) and (k,
+negatives. In every round a user passes over its samples (``cofactor_round``) and sends (j, dL/dv_p) and (k,
 dL/dz_p), of positives and of negatives, to d users whom it trusts, who step with E = 1/d of it. There is no
 server and no helper; who trusts whom is public, and a receiver knows the sender.
 
@@ -34,15 +34,18 @@ from typing import ClassVar, Literal
 
 from victims.common.validation import above, at_least, between, one_of, require_fields
 from victims.data.ratings import Ratings
-from victims.protocols.base import Attacker, Edges
-from victims.protocols.cofactor_manifest import manifest_of
-from victims.protocols.cofactor_round import State
-from victims.protocols.cofactor_start import Start, start_state
-from victims.protocols.cofactor_steps import Rules
-from victims.protocols.cofactor_users import FIELD_RULES, AmongTrusted, OwnTables
-from victims.protocols.exchanged import Sample
+from victims.protocols.base import Attacker, Edges, Sample
+from victims.protocols.cofactor_round import Rules, State
+from victims.protocols.cofactor_users import (
+    FIELD_RULES,
+    AmongTrusted,
+    OwnTables,
+    Start,
+    manifest_of,
+    start_state,
+)
 from victims.protocols.feedback import Samples, observed, with_negatives
-from victims.protocols.peer_switches import check_peer_switches
+from victims.protocols.switches import check_peer_switches
 from victims.protocols.trust_graph import trusted
 from victims.transcript.manifest import Manifest
 
@@ -77,7 +80,7 @@ class DPMFYang(AmongTrusted):
     rating_map : "max" or "min-max"
         How ratings are scaled to 0..1.
     start : "positive" or "normal"
-        See ``cofactor_start``.
+        See ``cofactor_users``.
     init_scale, implicit_scale : float
         > 0; of U and V, and of Z and Q.
     init_spread : float
@@ -94,6 +97,11 @@ class DPMFYang(AmongTrusted):
 
     name: ClassVar[str] = "dpmf-yang"
     rows_about_implicit: ClassVar[bool] = True
+    read_by: ClassVar[tuple[Attacker, ...]] = (
+        Attacker("cofactors", 2),
+        Attacker("cofactors-lists", 2),
+        Attacker("rated-set", 2),
+    )
 
     update: Literal["sgd"] = "sgd"
     weighting: Literal["observed-only"] = "observed-only"
@@ -152,11 +160,6 @@ class DPMFYang(AmongTrusted):
             "logistic",
             self,
         )
-
-    @property
-    def attackers(self) -> tuple[Attacker, ...]:
-        """What those who are trusted receive, and the lists of those who send."""
-        return (Attacker("cofactors", 2), Attacker("cofactors-lists", 2), Attacker("rated-set", 2))
 
     def init(self, ratings: Ratings, seed: int) -> State:
         """Start factors, the samples, and the graph where it does not change."""

@@ -1,13 +1,13 @@
-"""What victims, defenses and the server hand to each other in a round."""
+"""What victims, defenses and the server hand to each other, in the clear or under an additive cipher."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from victims.transcript.kinds import ITEM
 
@@ -28,8 +28,7 @@ class Rows:
     reference : (n_rows, factors) float64, or None
         The factor that each row was computed at, where that is not what was broadcast.
     bias : (n_rows,) float64, or None
-        The change of the item's bias that is sent beside each row, in stars; None where items have none. No
-        defense is applied to it (``victims.defense_rules.refuse_beside_biases``).
+        The change of the item's bias that is sent beside each row, in stars; None where items have none.
     """
 
     sender: Int[np.ndarray, " rows"]
@@ -107,7 +106,7 @@ class Received(NamedTuple):
     items, attributes : (n_items, factors), (n_attributes, factors)
         Sums of the uploaded rows over clients; empty where there are none.
     added : (n_ratings, factors), optional
-        What defenses add to each row, where the server steps at every upload (``Victim.stepwise``).
+        What defenses add to each row, where the server steps at every upload.
     rows : Rows, optional
         Of all clients, where rows go to neighbours.
     copies : callable, optional
@@ -140,3 +139,69 @@ class SetUp:
     sender: Int[np.ndarray, " rows"]  # index is what the kind counts
     index: Int[np.ndarray, " rows"]  # index is what the kind counts
     value: Float[np.ndarray, " rows"] | None = None  # none where a row is its index alone
+
+
+@runtime_checkable
+class Total(Protocol):
+    """Sums of uploaded rows over clients, formed piece by piece as the server forms them."""
+
+    def add(self, group: Int[np.ndarray, " rows"], values: Float[np.ndarray, "rows factors"]) -> None:
+        """Add each row to the sum of its group."""
+        ...
+
+    def opened(self, wanted: Bool[np.ndarray, " groups"]) -> Float[np.ndarray, "groups factors"]:
+        """The wanted sums in the clear, zeros elsewhere."""
+        ...
+
+
+@runtime_checkable
+class Agreed(Protocol):
+    """What clients agree on before they encrypt.
+
+    ``min_contributors``: sums of fewer clients are not decrypted; ``decrypters``: clients who decrypt them,
+    row j being the work of number j modulo their number; none where masks cancel in what a neighbour adds up.
+    """
+
+    @property
+    def min_contributors(self) -> int:
+        """Fewest clients whose sum is decrypted."""
+        ...
+
+    @property
+    def decrypters(self) -> Int[np.ndarray, " decrypters"]:
+        """Client numbers."""
+        ...
+
+    def rounded(self, values: Float[np.ndarray, "rows factors"]) -> Float[np.ndarray, "rows factors"]:
+        """The numbers as the encoding represents them."""
+        ...
+
+    def exponents(self, values: Float[np.ndarray, "rows factors"]) -> Int[np.ndarray, " rows"] | None:
+        """What an unsafe encoding publishes beside each row."""
+        ...
+
+
+@runtime_checkable
+class Cipher(Protocol):
+    """An additively homomorphic cipher and its key, for one recording."""
+
+    @property
+    def rules(self) -> Agreed:
+        """What clients agree on."""
+        ...
+
+    def seal(self, values: Float[np.ndarray, "rows factors"]) -> list[bytes]:
+        """One ciphertext per row."""
+        ...
+
+    def total(self, groups: int, factors: int) -> Total:
+        """Sums under encryption, all zero."""
+        ...
+
+    def key(self) -> dict[str, str]:
+        """What opens the ciphertexts, or nothing; it goes beside the recording, never into it."""
+        ...
+
+    def public(self) -> dict[str, str]:
+        """What everybody knows of the key; it goes into the manifest."""
+        ...

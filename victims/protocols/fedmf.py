@@ -33,40 +33,144 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
+from functools import partial
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float, Int
 
-from victims.common.errors import InputError
 from victims.common.limits import are_plausible, diverged
 from victims.common.seeds import Purpose, jax_key
 from victims.common.validation import above, at_least, between, one_of, require_fields
 from victims.data.ratings import Ratings
-from victims.protocols.base import Attacker, Centralised, Received, Rows, Sample, pieces
-from victims.protocols.client_task import ClientStep, Task, start_biases
-from victims.protocols.fedmf_round import (
-    Constants,
-    State,
-    gradient_rows,
-    largest_gradients,
-    round_step,
-    with_zeros,
-    with_zeros_at,
+from victims.protocols.base import Attacker, Capabilities, Centralised, Received, Rows, Sample, pieces
+from victims.protocols.jax_ratings import Data, device_data
+from victims.protocols.local_training import (
+    Biases,
+    ClientStep,
+    Task,
+    after_round,
+    rows_of_round,
+    start_biases,
 )
-from victims.protocols.jax_ratings import device_data
-from victims.protocols.local_exchange import after_round, rows_of_round
-from victims.protocols.published_manifest import published_manifest
-from victims.protocols.server_switches import READERS, ServerSwitches, declared
-from victims.protocols.switches import check_switches
+from victims.protocols.switches import READERS, Switches, check_switches, declared, published_manifest
+from victims.transcript.kinds import ITEM
 from victims.transcript.manifest import Manifest, Upload
 
 jax.config.update("jax_enable_x64", True)
 
 
+class Constants(NamedTuple):
+    """The hyper-parameters that a round reads; ``fedmf.FedMF`` explains them."""
+
+    lambda_factors: float
+    item_regularization: float
+    client_learning_rate: float
+
+
+class State(NamedTuple):
+    """Everything that is carried from one round to the next."""
+
+    round: Int[Array, ""]
+    item_factors: Float[Array, "items K"]
+    client_factors: Float[Array, "users K"]
+    seed: Int[Array, ""]
+    biases: Biases | None = None
+    gradient: tuple[float, float] | None = None  # norm of the last round's largest: of clients, of items
+
+
+@partial(jax.jit, static_argnums=0)
+def round_step(constants: Constants, state: State, data: Data, received: Received | None) -> State:
+    """The state after a round."""
+    rate = constants.client_learning_rate
+    items, clients = state.item_factors, state.client_factors
+    rated, raters = items[data.item], clients[data.user]
+    error = data.value - jnp.sum(rated * raters, axis=1)
+    ascent = jax.ops.segment_sum(error[:, None] * rated, data.user, clients.shape[0], indices_are_sorted=True)
+    if received is None:
+        pull = jax.ops.segment_sum(error[:, None] * raters, data.item, items.shape[0])
+        raters_of = jax.ops.segment_sum(jnp.ones(data.item.shape), data.item, items.shape[0])
+        sums = rate * (-2 * pull + 2 * constants.item_regularization * raters_of[:, None] * items)
+    else:
+        sums = jnp.asarray(received.items)
+    clients = (1 - 2 * rate * constants.lambda_factors) * clients + 2 * rate * ascent
+    return state._replace(round=state.round + 1, item_factors=items - sums, client_factors=clients)
+
+
+def gradient_rows(
+    constants: Constants, ratings: Ratings, users: np.ndarray, clients: np.ndarray, items: np.ndarray
+) -> Rows:
+    """Form gamma (-2 e u + 2 mu v) of every rating of some clients.
+
+    References
+    ----------
+    Paper 001, arXiv:1906.05108, Eq. (6).
+    """
+    rated = np.diff(ratings.indptr)[users]
+    sender = np.repeat(users, rated)
+    entry = np.arange(sender.size) - np.repeat(np.cumsum(rated) - rated, rated)
+    entry += np.repeat(ratings.indptr[users], rated)
+    index = ratings.items[entry]
+    u, v = clients[sender], items[index]
+    error = ratings.values[entry] - np.einsum("rk,rk->r", u, v)
+    gradient = -2 * error[:, None] * u + 2 * constants.item_regularization * v
+    kind = np.full(sender.size, ITEM, np.int8)
+    return Rows(
+        sender.astype(np.int32), kind, index.astype(np.int32), constants.client_learning_rate * gradient
+    )
+
+
+def with_zeros(rows: Rows, users: np.ndarray, n_items: int) -> Rows:
+    """Add rows of zeros for all items that a client has not rated."""
+    slot = np.searchsorted(users, rows.sender) * n_items + rows.index
+    gradient = np.zeros((users.size * n_items, rows.gradient.shape[1]))
+    gradient[slot] = rows.gradient
+    bias = None
+    if rows.bias is not None:
+        bias = np.zeros(len(gradient))
+        bias[slot] = rows.bias
+    return Rows(
+        np.repeat(users.astype(np.int32), n_items),
+        np.full(users.size * n_items, ITEM, np.int8),
+        np.tile(np.arange(n_items, dtype=np.int32), users.size),
+        gradient,
+        bias=bias,
+    )
+
+
+def with_zeros_at(rows: Rows, sample: Sample) -> Rows:
+    """Add rows of zeros for sampled unrated items, among the others by client and item."""
+    sender = np.concatenate([rows.sender, sample.user.astype(np.int32)])
+    index = np.concatenate([rows.index, sample.item.astype(np.int32)])
+    zeros = np.zeros((sample.user.size, rows.gradient.shape[1]))
+    order = np.lexsort((index, sender))
+    kind = np.full(sender.size, ITEM, np.int8)
+    return Rows(sender[order], kind, index[order], np.concatenate([rows.gradient, zeros])[order])
+
+
+def largest_gradients(constants: Constants, before: State, after: State) -> tuple[float, float]:
+    """The largest norm among the clients' gradients (5), and among the items' (6), of the round in between.
+
+    Both are what moved the factors, over gamma: of items the sums as the server received them.
+
+    References
+    ----------
+    Paper 001, arXiv:1906.05108, Eqs. (5) and (6).
+    """
+    moved = (
+        (before.client_factors, after.client_factors),
+        (before.item_factors, after.item_factors),
+    )
+    clients, items = (
+        float(jnp.linalg.norm(new - old, axis=1).max()) / constants.client_learning_rate for old, new in moved
+    )
+    return clients, items
+
+
 @dataclass(frozen=True)
-class FedMF(ServerSwitches):
+class FedMF(Switches):
     """Hyper-parameters; the defaults are section 6.1 of the paper, except for the start.
 
     Attributes
@@ -128,42 +232,24 @@ class FedMF(ServerSwitches):
         check_switches(self, "fedmf", ("part-text", "full-text", "gradient", "delta", "weights"))
 
     @property
-    def blind_server(self) -> bool:
-        """Steps 1 to 4 of section 5: the server holds V encrypted and adds encrypted uploads to it."""
-        return True
-
-    @property
-    def attackers(self) -> tuple[Attacker, ...]:
-        """The closed form, the rating grid, paper 001's attack corrected, what V gives away, the lists."""
-        if not self.published:
-            return READERS
-        return (
-            Attacker("spectral", 2),
-            Attacker("grid"),
-            Attacker("eq24-corrected", 2),
-            Attacker("aggregate", 2),
-            Attacker("rated-set", 2),
+    def capabilities(self) -> Capabilities:
+        """A blind server (section 5: it holds V encrypted, and adds encrypted uploads to it)."""
+        obstacle, attackers = "", READERS
+        if self.upload == "full-text":
+            obstacle = "full-text sends a row for every item, so none can be sampled; use part-text"
+        elif not self.published:
+            obstacle = "fedmf samples unrated items as published alone; leave the switches out"
+        if self.published:  # paper 001's attack corrected, and what V gives away
+            corrected = Attacker("eq24-corrected", 2), Attacker("aggregate", 2)
+            attackers = Attacker("spectral", 2), Attacker("grid"), *corrected, Attacker("rated-set", 2)
+        return Capabilities(
+            Centralised(self.factors, self.lambda_factors),
+            attackers,
+            sampling_obstacle=obstacle,
+            blind_server=True,
+            has_biases=self.biases is not None,
+            stopped=self.stopped,
         )
-
-    @property
-    def stepwise(self) -> bool:
-        """The server steps once a round, on sums."""
-        return False
-
-    @property
-    def has_item_server(self) -> bool:
-        """There are two parties."""
-        return False
-
-    @property
-    def folds_in(self) -> bool:
-        """It knows ratings alone."""
-        return False
-
-    @property
-    def centralised(self) -> Centralised:
-        """Both sides with the clients' regularization."""
-        return Centralised(self.factors, self.lambda_factors)
 
     def init(self, ratings: Ratings, seed: int) -> State:
         """Start factors."""
@@ -186,7 +272,6 @@ class FedMF(ServerSwitches):
         sample: Sample | None = None,
     ) -> State:
         """One round of Algorithm 1; the server uses the sums ``received`` instead of exact ones."""
-        self._refuse_unless_open_to(sample)
         before = state = state._replace(gradient=None)
         if self.published:
             state = round_step(self._constants(), state, device_data(ratings), received)
@@ -225,7 +310,6 @@ class FedMF(ServerSwitches):
         self, state: State, ratings: Ratings, users: np.ndarray, sample: Sample | None = None
     ) -> Iterator[Rows]:
         """Rows of the given clients, items ascending; of sampled items rows of zeros."""
-        self._refuse_unless_open_to(sample)
         if not self.published and self.upload != "full-text":
             yield from rows_of_round(self._task(state, ratings), users)
             return
@@ -271,16 +355,3 @@ class FedMF(ServerSwitches):
         pull = 2 * rate * self.item_regularization
         upload = Upload(scale=-2 * rate, regularization=pull, zeros_if_unrated=self.upload == "full-text")
         return published_manifest("fedmf", self, ratings, rounds, constants, upload=upload)
-
-    def _refuse_unless_open_to(self, sample: Sample | None) -> None:
-        obstacle = self.sampling_obstacle()
-        if sample is not None and obstacle:
-            raise InputError(obstacle)
-
-    def sampling_obstacle(self) -> str:
-        """Unrated items may be sampled where rows of rated ones are sent as published."""
-        if self.upload == "full-text":
-            return "full-text sends a row for every item, so none can be sampled; use part-text"
-        if not self.published:
-            return "fedmf samples unrated items as published alone; leave the switches out"
-        return ""

@@ -31,14 +31,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
-from victims.common.errors import InputError
 from victims.common.limits import are_plausible, diverged
 from victims.common.seeds import Purpose, jax_key
 from victims.common.validation import (
@@ -51,8 +50,7 @@ from victims.common.validation import (
     strictly_between,
 )
 from victims.data.ratings import Ratings
-from victims.protocols.base import Attacker, Centralised, Received, Rows, Sample, pieces
-from victims.protocols.client_task import ClientStep, Task, start_biases
+from victims.protocols.base import Attacker, Capabilities, Centralised, Received, Rows, Sample, pieces
 from victims.protocols.fedmvmf_round import (
     Constants,
     State,
@@ -61,12 +59,17 @@ from victims.protocols.fedmvmf_round import (
     optimizer,
     round_step,
 )
-from victims.protocols.fedmvmf_rows import Entries, dense_rows, sparse_rows
-from victims.protocols.jax_ratings import Data, all_data, sampled_data
-from victims.protocols.local_exchange import after_round, rows_of_round
-from victims.protocols.published_manifest import published_manifest
-from victims.protocols.server_switches import READERS, ServerSwitches, declared
-from victims.protocols.switches import check_switches, refuse
+from victims.protocols.jax_ratings import all_data, sampled_data
+from victims.protocols.local_training import ClientStep, Task, after_round, rows_of_round, start_biases
+from victims.protocols.switches import (
+    READERS,
+    Switches,
+    check_switches,
+    declared,
+    published_manifest,
+    refuse,
+)
+from victims.transcript.kinds import ATTRIBUTE, ITEM
 from victims.transcript.manifest import Manifest
 
 SOLVED = {  # what is left of the switches where clients do not step
@@ -78,8 +81,86 @@ SOLVED = {  # what is left of the switches where clients do not step
 }
 
 
+class Entries(NamedTuple):
+    """What clients upload rows of: ratings and sampled unrated items, grouped by user."""
+
+    user: Int[np.ndarray, " entries"]
+    item: Int[np.ndarray, " entries"]
+    value: Float[np.ndarray, " entries"]
+    weight: Float[np.ndarray, " entries"]
+
+
+def sparse_rows(
+    entries: Entries,
+    all_attributes: np.ndarray,
+    users: np.ndarray,
+    clients: np.ndarray,
+    items: np.ndarray,
+    attributes: np.ndarray,
+) -> Rows:
+    """Compute the rows of listed items and all attributes of some clients (Eq. 18, 36).
+
+    References
+    ----------
+    Paper 000 (arXiv:2210.07775), Eq. (18) and (36).
+    """
+    n_attributes = attributes.shape[0]
+    first, last = (np.searchsorted(entries.user, users, side=side) for side in ("left", "right"))
+    listed = last - first
+    length = listed + n_attributes
+    client = np.repeat(np.arange(users.size), length)
+    slot = np.arange(client.size) - np.repeat(np.cumsum(length) - length, length)
+    is_item = slot < listed[client]
+    entry = (first[client] + slot)[is_item]
+    index = np.empty(client.size, np.int32)
+    index[is_item] = entries.item[entry]
+    index[~is_item] = (slot - listed[client])[~is_item]
+    target, weight = np.empty(client.size), np.ones(client.size)
+    target[is_item], weight[is_item] = entries.value[entry], entries.weight[entry]
+    target[~is_item] = all_attributes[users[client[~is_item]], index[~is_item]]
+    row_factors = np.empty((client.size, items.shape[1]))
+    row_factors[is_item] = items[index[is_item]]
+    row_factors[~is_item] = attributes[index[~is_item]]
+    p = clients[client]
+    error = weight * (target - np.einsum("rk,rk->r", p, row_factors))
+    kind = np.where(is_item, ITEM, ATTRIBUTE).astype(np.int8)
+    return Rows(users[client].astype(np.int32), kind, index, error[:, None] * p)
+
+
+def dense_rows(
+    alpha: float,
+    ratings: Ratings,
+    users: np.ndarray,
+    clients: np.ndarray,
+    items: np.ndarray,
+    attributes: np.ndarray,
+) -> Rows:
+    """Compute the rows of all items and all attributes of some clients (Eq. 22).
+
+    References
+    ----------
+    Paper 000 (arXiv:2210.07775), Eq. (22).
+    """
+    n_items, n_attributes = items.shape[0], attributes.shape[0]
+    target = np.zeros((users.size, n_items + n_attributes))
+    target[:, :n_items] = ratings.matrix()[users].toarray()
+    weight = np.where(target > 0, 1.0, alpha)
+    weight[:, n_items:] = 1.0
+    target[:, n_items:] = ratings.attributes[users]
+    error = weight * (target - clients @ np.concatenate([items, attributes]).T)
+    gradient = error[:, :, None] * clients[:, None, :]
+    kind = np.repeat(np.array([ITEM, ATTRIBUTE], np.int8), [n_items, n_attributes])
+    index = np.concatenate([np.arange(n, dtype=np.int32) for n in (n_items, n_attributes)])
+    return Rows(
+        np.repeat(users.astype(np.int32), n_items + n_attributes),
+        np.tile(kind, users.size),
+        np.tile(index, users.size),
+        gradient.reshape(-1, items.shape[1]),
+    )
+
+
 @dataclass(frozen=True)
-class FedMVMF(ServerSwitches):
+class FedMVMF(Switches):
     """Hyper-parameters; the defaults are Table 2 of the paper where it gives them.
 
     Attributes
@@ -147,37 +228,23 @@ class FedMVMF(ServerSwitches):
             )
 
     @property
-    def blind_server(self) -> bool:
-        """Adam needs the sums in the clear, and the server knows Q and U."""
-        return False
-
-    @property
-    def attackers(self) -> tuple[Attacker, ...]:
-        """The closed form, and the paper's own procedure."""
-        if not self.published:
-            return READERS
-        return (Attacker("spectral", 2), Attacker("root-hybr", 2))
-
-    @property
-    def stepwise(self) -> bool:
-        """The server steps once a round, on sums."""
-        return False
-
-    @property
-    def has_item_server(self) -> bool:
-        """It holds the item features and V."""
-        return True
-
-    @property
-    def folds_in(self) -> bool:
-        """From attributes, Eq. (15), and from features, Eq. (17)."""
-        return True
-
-    @property
-    def centralised(self) -> Centralised:
-        """Ratings alone, both sides with the clients' regularization; unrated items where they take part."""
-        weight = self.alpha if self.weighting == "include-unrated" else 0.0
-        return Centralised(self.factors, self.lambda_factors, weight)
+    def capabilities(self) -> Capabilities:
+        """An item server, factors of newcomers; the server is not blind, for Adam needs sums in the clear."""
+        obstacle, every = "", self.weighting == "include-unrated"
+        if not every:
+            obstacle = (
+                "weighting of fedmvmf must be include-unrated where unrated items are sampled, for they have "
+                f"the weight alpha; got {self.weighting}"
+            )
+        return Capabilities(
+            Centralised(self.factors, self.lambda_factors, self.alpha if every else 0.0),
+            (Attacker("spectral", 2), Attacker("root-hybr", 2)) if self.published else READERS,
+            sampling_obstacle=obstacle,
+            has_biases=self.biases is not None,
+            item_server_rows=self.item_server_rows,
+            new_clients=self.new_clients,
+            new_items=self.new_items,
+        )
 
     def init(self, ratings: Ratings, seed: int) -> State:
         """Draw all factors from N(0, ``init_scale``)."""
@@ -201,7 +268,7 @@ class FedMVMF(ServerSwitches):
         sample: Sample | None = None,
     ) -> State:
         """One round of Algorithm 1; the server uses the sums ``received`` instead of exact ones."""
-        data, constants = self._data(ratings, sample), self._constants()
+        data, constants = sampled_data(ratings, sample, self.alpha), self._constants()
         if self.published:
             state = round_step(constants, state, data, received, sample is not None)
         else:
@@ -224,28 +291,13 @@ class FedMVMF(ServerSwitches):
         """Q and U as the clients receive them."""
         return np.asarray(state.item_factors), np.asarray(state.attribute_factors)
 
-    def sampling_obstacle(self) -> str:
-        """Unrated items have a weight in one scenario alone."""
-        if self.weighting == "include-unrated":
-            return ""
-        return (
-            "weighting of fedmvmf must be include-unrated where unrated items are sampled, for they have the "
-            f"weight alpha; got {self.weighting}"
-        )
-
     def _constants(self) -> Constants:
         return Constants(**{name: getattr(self, name) for name in Constants._fields})
-
-    def _data(self, ratings: Ratings, sample: Sample | None) -> Data:
-        obstacle = self.sampling_obstacle()
-        if sample is not None and obstacle:
-            raise InputError(obstacle)
-        return sampled_data(ratings, sample, self.alpha)
 
     def _task(self, state: State, ratings: Ratings, sample: Sample | None) -> Task:
         """The clients' side of a round under switches."""
         every = self.weighting == "include-unrated" and sample is None
-        data = all_data(ratings, self.alpha) if every else self._data(ratings, sample)
+        data = all_data(ratings, self.alpha) if every else sampled_data(ratings, sample, self.alpha)
         step = ClientStep(
             self.client_learning_rate, self.lambda_factors, 1.0, attribute_weight=self.lambda_attributes
         )
@@ -256,7 +308,7 @@ class FedMVMF(ServerSwitches):
 
     def user_factors(self, state: State, ratings: Ratings, sample: Sample | None = None) -> np.ndarray:
         """P as it is used in this round."""
-        data = self._data(ratings, sample)
+        data = sampled_data(ratings, sample, self.alpha)
         return np.asarray(client_factors(self._constants(), state, data, sample is not None))
 
     def new_clients(
@@ -291,7 +343,7 @@ class FedMVMF(ServerSwitches):
             for piece in pieces(users, counts, self.factors):
                 yield dense_rows(self.alpha, ratings, piece, clients[piece], items, attributes)
             return
-        data = self._data(ratings, sample)
+        data = sampled_data(ratings, sample, self.alpha)
         entries = Entries(*map(np.asarray, (data.user, data.item, data.value, data.weight)))
         counts = np.bincount(entries.user, minlength=ratings.n_users)[users] + ratings.n_attributes
         for piece in pieces(users, counts, self.factors):

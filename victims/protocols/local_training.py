@@ -1,4 +1,7 @@
-"""What clients do between broadcast and upload under the switches, all of them at once.
+"""What clients do between broadcast and upload under the switches, and what becomes of what they send.
+
+A victim says with a ``Task`` what its clients' step is and what a gradient is; everything else is here, once
+for all victims with a server, and all clients go at once.
 
 Every client goes ``local_steps`` times through its ratings, a minibatch at a time. One minibatch b moves its
 factor u and, where it sends copies, its copies w_j of the item factors, both from the same point:
@@ -24,7 +27,56 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from victims.common.seeds import Purpose, generator
+from victims.data.ratings import Ratings
+from victims.protocols.exchanged import Received, Rows, pieces
+from victims.protocols.jax_ratings import Data
+from victims.protocols.switches import Switches, present
+from victims.transcript.kinds import ATTRIBUTE, ITEM
+
 jax.config.update("jax_enable_x64", True)
+
+
+class ClientStep(NamedTuple):
+    """A protocol's step of its clients: p <- P(shrink p + 2 rate sum e q)."""
+
+    rate: float  # gamma
+    ridge: float  # lambda in shrink = 1 - 2 gamma lambda
+    scale: float  # an uploaded gradient is scale c e p + pull q
+    pull: float = 0.0
+    item_pull: float = 0.0  # mu of the step of the client's copies of q
+    attribute_weight: float = 0.0  # lambda_1
+    ridge_per_rating: bool = False  # lambda counts once per rating
+    unit_ball: bool = False  # p is projected
+
+
+class Biases(NamedTuple):
+    """Biases, in stars."""
+
+    items: Float[np.ndarray, " items"]  # which are broadcast
+    clients: Float[np.ndarray, " users"]  # zeros where they have none
+
+
+def start_biases(switches: Switches, ratings: Ratings) -> Biases | None:
+    """Start with the middle of the scale for every item, and with nothing for clients."""
+    if switches.biases is None:
+        return None
+    middle = (ratings.levels[0] + ratings.levels[-1]) / 2
+    return Biases(np.full(ratings.n_items, middle), np.zeros(ratings.n_users))
+
+
+class Task(NamedTuple):
+    """Everything that a round of the clients is a function of."""
+
+    switches: Switches
+    step: ClientStep
+    data: Data  # what clients have rows of; by user, then item
+    items: Float[np.ndarray, "items K"]  # as broadcast
+    attributes: Float[np.ndarray, "attributes K"]  # as broadcast
+    clients: Float[np.ndarray, "users K"]  # the clients' own
+    seed: int
+    round: int
+    biases: Biases | None = None
 
 
 class Habits(NamedTuple):
@@ -32,36 +84,24 @@ class Habits(NamedTuple):
 
     steps: int  # minibatches of a pass
     passes: int
-    # whether attributes are part of the one step over all ratings; reduction; whether the copies move;
-    # whether u is projected; whether its ridge counts once per rating; whether a row has u after its step
-    together: bool
-    # whether attributes are part of the one step over all ratings; reduction; whether the copies move;
-    # whether u is projected; whether its ridge counts once per rating; whether a row has u after its step
-    mean: bool
-    # whether attributes are part of the one step over all ratings; reduction; whether the copies move;
-    # whether u is projected; whether its ridge counts once per rating; whether a row has u after its step
-    moves_items: bool
-    # whether attributes are part of the one step over all ratings; reduction; whether the copies move;
-    # whether u is projected; whether its ridge counts once per rating; whether a row has u after its step
-    unit_ball: bool
-    # whether attributes are part of the one step over all ratings; reduction; whether the copies move;
-    # whether u is projected; whether its ridge counts once per rating; whether a row has u after its step
-    ridge_per_rating: bool
-    # whether attributes are part of the one step over all ratings; reduction; whether the copies move;
-    # whether u is projected; whether its ridge counts once per rating; whether a row has u after its step
-    after: bool
+    together: bool  # attributes are part of the one step over all ratings
+    mean: bool  # the reduction
+    moves_items: bool  # the copies move
+    unit_ball: bool  # u is projected
+    ridge_per_rating: bool  # the ridge of u counts once per rating
+    after: bool  # a row has u after its step
     factors: int  # K, without the coordinates of biases
 
 
 class Rule(NamedTuple):
     """A step of a client on its own factor and its copies."""
 
-    rate: Float[Array, ""]  # gamma, lambda of u, mu of the copies, lambda_1 of attributes
-    ridge: Float[Array, ""]  # gamma, lambda of u, mu of the copies, lambda_1 of attributes
-    item_pull: Float[Array, ""]  # gamma, lambda of u, mu of the copies, lambda_1 of attributes
-    attribute_weight: Float[Array, ""]  # gamma, lambda of u, mu of the copies, lambda_1 of attributes
-    own_moves: Bool[Array, " K"]  # which coordinates of u and w move
-    item_moves: Bool[Array, " K"]  # which coordinates of u and w move
+    rate: Float[Array, ""]  # gamma
+    ridge: Float[Array, ""]  # lambda of u
+    item_pull: Float[Array, ""]  # mu of the copies
+    attribute_weight: Float[Array, ""]  # lambda_1 of attributes
+    own_moves: Bool[Array, " K"]  # which coordinates of u move
+    item_moves: Bool[Array, " K"]  # which of w
 
 
 class Local(NamedTuple):
@@ -183,3 +223,222 @@ def size_classes(
         here = rank < count[position][:, None]
         entry[: position.size][here] = order[(first[position][:, None] + rank)[here]]
         yield SizeClass(position, entry, steps)
+
+
+class Piece(NamedTuple):
+    """Some clients: their rows, and their factors afterwards."""
+
+    users: Int[np.ndarray, " users"]
+    rows: Rows
+    clients: Float[np.ndarray, "users K"]
+
+
+def trained_pieces(task: Task, users: Int[np.ndarray, " users"]) -> Iterator[Piece]:
+    """Train some clients locally, in memory-sized pieces."""
+    every = np.asarray(task.data.user)
+    first, last = (np.searchsorted(every, users, side=side) for side in ("left", "right"))
+    n_attributes, factors = task.attributes.shape
+    order = _order(task, every)
+    user_number = np.arange(users.size)
+    for here in pieces(user_number, last - first + n_attributes, factors):
+        yield _trained(task, users[here], first[here], (last - first)[here], order)
+
+
+def _order(task: Task, user: np.ndarray) -> Int[np.ndarray, " entries"]:
+    """Entries, client by client, as clients go through them."""
+    if task.switches.shuffle == "never":
+        return np.arange(user.size)
+    numbers = () if task.switches.shuffle == "once" else (task.round,)
+    drawn = generator(task.seed, Purpose.CLIENT_ORDER, *numbers).random(user.size)
+    return np.lexsort((drawn, user))
+
+
+def _trained(task: Task, users: np.ndarray, first: np.ndarray, count: np.ndarray, order: np.ndarray) -> Piece:
+    """Local training of some clients, whose entries are taken as the only ones there are."""
+    switches, factors = task.switches, task.items.shape[1]
+    start = np.cumsum(count) - count
+    place = np.repeat(first - start, count) + np.arange(count.sum())  # entry of each entry taken
+    own_order = order[place] - np.repeat(first - start, count)
+    index, value, weight = (np.asarray(a)[place] for a in (task.data.item, task.data.value, task.data.weight))
+    own, items, attributes = _with_biases(task, users)
+    columns = np.asarray(task.data.attributes)[users][:, : len(attributes)]
+    clients = np.empty_like(own)
+    sent, bias = np.empty((index.size, factors)), np.empty(index.size)
+    sent_attributes = np.empty((*columns.shape, factors))
+    for group in size_classes(start, count, own_order, switches.ratings_of_a_step):
+        there = group.entry >= 0
+        entry = np.maximum(group.entry, 0)
+        at = group.place if group.place.size == len(entry) else np.resize(group.place, len(entry))
+        copies = items[index[entry]] if index.size else np.zeros((*entry.shape, items.shape[1]))
+        known = (np.where(there, a[entry] if a.size else 0.0, 0.0) for a in (value, weight))
+        local = train(
+            _habits(task, group),
+            _rule(task, own.shape[1]),
+            *map(jnp.asarray, (own[at], copies, *known, attributes, columns[at])),
+        )
+        n = group.place.size
+        clients[group.place] = np.asarray(local.own)[:n]
+        rows, change, said = _formed(task, local, copies, attributes, n)
+        took = group.entry[there]
+        sent[took], bias[took] = rows[there[:n]], change[there[:n]]
+        sent_attributes[group.place] = said
+    laid_out = _laid_out(task, users, start, count, own_order, index, sent, bias, sent_attributes)
+    return Piece(users, laid_out, clients)
+
+
+def _with_biases(task: Task, users: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(u, c, 1), (w, 1, b) and attributes with two zeros, or the factors as they are."""
+    own = task.clients[users]
+    if task.biases is None:
+        return own, task.items, task.attributes
+    ones = np.ones((len(task.items), 1))
+    items = np.concatenate([task.items, ones, task.biases.items[:, None]], axis=1)
+    own = np.concatenate([own, task.biases.clients[users][:, None], np.ones((users.size, 1))], axis=1)
+    return own, items, np.pad(task.attributes, ((0, 0), (0, 2)))
+
+
+def _habits(task: Task, group: SizeClass) -> Habits:
+    switches = task.switches
+    return Habits(
+        steps=group.steps,
+        passes=switches.local_steps,
+        together=switches.ratings_of_a_step is None,
+        mean=switches.reduction == "mean",
+        moves_items=switches.sends != "gradient",
+        unit_ball=task.step.unit_ball,
+        ridge_per_rating=task.step.ridge_per_rating,
+        after=switches.row_factor == "after",
+        factors=task.items.shape[1],
+    )
+
+
+def _rule(task: Task, width: int) -> Rule:
+    step, factors = task.step, task.items.shape[1]
+    own, item = np.ones(width, bool), np.ones(width, bool)
+    own[factors:] = item[factors:] = False
+    if task.biases is not None:
+        own[factors], item[factors + 1] = task.switches.biases == "both", True
+    numbers = (step.rate, step.ridge, step.item_pull, step.attribute_weight)
+    rate, ridge, pull, weight = (jnp.asarray(number, jnp.float64) for number in numbers)
+    return Rule(rate, ridge, pull, weight, jnp.asarray(own), jnp.asarray(item))
+
+
+def _formed(
+    task: Task, local: Local, copies: np.ndarray, attributes: np.ndarray, n: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows as they are sent, the change of the item's bias beside each, and rows of attributes."""
+    step, factors = task.step, task.items.shape[1]
+    before, sends = copies[:n], task.switches.sends
+    if sends == "gradient":
+        ascent, said = np.asarray(local.rows)[:n], np.asarray(local.attribute_rows)[:n]
+        rows = step.scale * ascent + step.pull * before
+        change = 2 * step.rate * (ascent - step.item_pull * before)
+        said = step.scale * said
+    else:
+        rows, said = np.asarray(local.items)[:n], np.asarray(local.attributes)[:n]
+        change = rows - before
+        if sends == "delta":
+            rows, said = change, said - attributes
+    bias = change[..., -1] if task.biases is not None else np.zeros(change.shape[:2])
+    return rows[..., :factors], bias, said[..., :factors]
+
+
+def _laid_out(
+    task: Task,
+    users: np.ndarray,
+    start: np.ndarray,
+    count: np.ndarray,
+    order: np.ndarray,
+    index: np.ndarray,
+    sent: np.ndarray,
+    bias: np.ndarray,
+    sent_attributes: np.ndarray,
+) -> Rows:
+    """Rows client by client, items ascending, then attributes."""
+    n_attributes = len(task.attributes)
+    client = np.repeat(np.arange(users.size), count)
+    of_item = np.arange(index.size) + client * n_attributes
+    of_attribute = (start + count + np.arange(users.size) * n_attributes)[:, None] + np.arange(n_attributes)
+    n_rows = index.size + users.size * n_attributes
+    kind = np.full(n_rows, ATTRIBUTE, np.int8)
+    kind[of_item] = ITEM
+    numbers = np.empty(n_rows, np.int32)
+    numbers[of_item], numbers[of_attribute] = index, np.arange(n_attributes)
+    gradient = np.empty((n_rows, sent.shape[1]))
+    gradient[of_item], gradient[of_attribute] = sent, sent_attributes
+    beside = None
+    if task.biases is not None:
+        beside = np.zeros(n_rows)
+        beside[of_item] = bias
+    sequence = None
+    if task.switches.ratings_of_a_step is not None and task.switches.sends == "gradient":
+        sequence = np.empty(n_rows, np.int32)
+        sequence[of_item[order]] = np.arange(index.size) - np.repeat(start, count)
+        sequence[of_attribute] = count[:, None] + np.arange(n_attributes)
+    sender = np.repeat(users, count + n_attributes).astype(np.int32)
+    return Rows(sender, kind, numbers, gradient, sequence=sequence, bias=beside)
+
+
+class Outcome(NamedTuple):
+    """A round, as the server and the clients have it."""
+
+    items: Float[np.ndarray, "items K"]  # sums of what arrived, as gradients of the protocol
+    attributes: Float[np.ndarray, "attributes K"]  # sums of what arrived, as gradients of the protocol
+    senders: Float[np.ndarray, " items"]  # rows that arrived about each item
+    clients: Float[np.ndarray, "users K"]  # their factors after the round
+    stepping: Bool[np.ndarray, " users"]  # who took part
+    biases: Biases | None  # after the round
+
+
+def rows_of_round(task: Task, users: Int[np.ndarray, " some"]) -> Iterator[Rows]:
+    """Compute the rows of those of some clients who are heard in the round."""
+    heard = present(task.switches, len(task.clients), task.seed, task.round).heard
+    for piece in trained_pieces(task, users[heard[users]]):
+        yield piece.rows
+
+
+def after_round(task: Task, received: Received | None) -> Outcome:
+    """Compute what becomes of the clients, and the sums that the server has of them."""
+    stepping, heard = present(task.switches, len(task.clients), task.seed, task.round)
+    items, attributes = np.zeros_like(task.items), np.zeros_like(task.attributes)
+    senders, bias = np.zeros(len(items)), np.zeros(len(items))
+    clients = np.array(task.clients)
+    biases = None if task.biases is None else np.array(task.biases.clients)
+    for piece in trained_pieces(task, np.flatnonzero(stepping)):
+        clients[piece.users] = piece.clients[:, : clients.shape[1]]
+        if biases is not None:
+            biases[piece.users] = piece.clients[:, clients.shape[1]]
+        arrived = heard[piece.rows.sender]
+        for kind, total in ((ITEM, items), (ATTRIBUTE, attributes)):
+            rows = arrived & (piece.rows.kind == kind)
+            _add(total, piece.rows.index[rows], piece.rows.gradient[rows])
+        arrived &= piece.rows.kind == ITEM
+        index = piece.rows.index[arrived]
+        senders += np.bincount(index, minlength=senders.size)
+        if piece.rows.bias is not None:
+            bias += np.bincount(index, piece.rows.bias[arrived], minlength=bias.size)
+    if received is not None:
+        items, attributes = received.items, received.attributes
+    n_heard = float(heard.sum())
+    items = _as_gradients(task, items, task.items, senders[:, None])
+    attributes = _as_gradients(task, attributes, task.attributes, n_heard)
+    moved = None
+    if task.biases is not None and biases is not None:
+        moved = Biases(task.biases.items + bias, biases)
+    return Outcome(items, attributes, senders, clients, stepping, moved)
+
+
+def _as_gradients(
+    task: Task, sums: np.ndarray, factors: np.ndarray, senders: float | np.ndarray
+) -> Float[np.ndarray, "rows K"]:
+    """Sums of the rows as if these were gradients, which the server's step is written for."""
+    sends = task.switches.sends
+    if sends == "gradient":
+        return sums
+    change = sums - senders * factors if sends == "weights" else sums
+    return change * (task.step.scale / (2 * task.step.rate))
+
+
+def _add(total: np.ndarray, index: np.ndarray, rows: np.ndarray) -> None:
+    for column in range(total.shape[1]):
+        total[:, column] += np.bincount(index, rows[:, column], minlength=len(total))

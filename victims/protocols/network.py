@@ -2,7 +2,7 @@
 
 A victim says which it is (``Victim.network``). Whatever records or trains asks the network for what depends
 on it: which receivers a row has, what arrives there, which encryptions make sense. Rows are formed and
-stored once.
+stored once. What rows are about, and their sums over senders, is their ``Shape``.
 """
 
 from __future__ import annotations
@@ -13,16 +13,80 @@ from functools import partial
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from victims.common.errors import InputError
 from victims.common.seeds import Purpose, generator
-from victims.protocols.ciphers import Cipher
-from victims.protocols.exchanged import Received, Rows
-from victims.protocols.row_sums import Shape, Sums
+from victims.protocols.exchanged import Cipher, Received, Rows, Total
+from victims.transcript.kinds import ATTRIBUTE, IMPLICIT, IMPLICIT_SUM, ITEM, KINDS
 
 SERVER = -1
+ITEM_SUM, ATTRIBUTE_SUM = KINDS.index("item-sum"), KINDS.index("attribute-sum")
 Protect = Callable[[Rows, int], Rows]  # rows on their way and a seed -> rows as they leave
+
+
+class Shape(NamedTuple):
+    """What rows are about: n_items, n_attributes, how many numbers a row has, and items of a second table."""
+
+    n_items: int
+    n_attributes: int
+    factors: int
+    n_implicit: int = 0
+
+    @property
+    def groups(self) -> int:
+        """Sums that there can be."""
+        return self.n_items + self.n_attributes + self.n_implicit
+
+    def group_of(self, rows: Rows) -> Int[np.ndarray, " rows"]:
+        """Place of each row's sum: items first, then attributes, then items of the second table."""
+        before = np.zeros(max(ITEM, ATTRIBUTE, IMPLICIT) + 1, np.int64)
+        before[[ATTRIBUTE, IMPLICIT]] = self.n_items, self.n_items + self.n_attributes
+        return before[rows.kind] + rows.index
+
+    def about(self, group: Int[np.ndarray, " n"]) -> tuple[np.ndarray, np.ndarray]:
+        """Kind and index of some sums."""
+        ends = np.cumsum([self.n_items, self.n_attributes])
+        part = np.searchsorted(ends, group, side="right")
+        kind = np.array([ITEM_SUM, ATTRIBUTE_SUM, IMPLICIT_SUM])[part]
+        return kind, group - np.array([0, *ends])[part]
+
+    def summed(self, rows: Iterable[Rows], cipher: Cipher | None) -> tuple[np.ndarray, np.ndarray]:
+        """Sums over the senders, and which of them are released: those of enough senders."""
+        plain = PlainTotal(np.zeros((self.groups, self.factors)))
+        total: Total = plain if cipher is None else cipher.total(self.groups, self.factors)
+        contributors = np.zeros(self.groups, np.int64)
+        for some in rows:
+            group = self.group_of(some)
+            total.add(group, some.gradient)
+            contributors += np.bincount(group, minlength=self.groups)
+        released = contributors >= max(1 if cipher is None else cipher.rules.min_contributors, 1)
+        return total.opened(released), released
+
+
+class Sums(NamedTuple):
+    """Sums of what is sent in a round, as one party sees them, in the order of ``Shape.group_of``."""
+
+    values: Float[np.ndarray, "rows factors"]  # zero where not released
+    released: Bool[np.ndarray, " rows"]  # formed, and shown
+    shape: Shape  # what each is about
+    receiver: int  # who sees them
+    sender: Int[np.ndarray, " rows"]  # who sends them back to it; itself where it adds up by itself
+
+
+class PlainTotal(NamedTuple):
+    """Sums of numbers in the clear; ``add`` changes ``values`` in place."""
+
+    values: Float[np.ndarray, "groups factors"]
+
+    def add(self, group: Int[np.ndarray, " rows"], values: Float[np.ndarray, "rows factors"]) -> None:
+        """Add each row to the sum of its group."""
+        for column in range(values.shape[1]):
+            self.values[:, column] += np.bincount(group, values[:, column], minlength=len(self.values))
+
+    def opened(self, wanted: Bool[np.ndarray, " groups"]) -> Float[np.ndarray, "groups factors"]:
+        """The sums."""
+        return self.values
 
 
 class Edges(NamedTuple):
@@ -49,7 +113,7 @@ class Network(Protocol):
         """The graph; None where every client's rows go to one party."""
         ...
 
-    def check(self, name: str, encrypts: bool, neighbourhood: bool) -> None:
+    def check(self, name: str, cipher: Cipher | None) -> None:
         """Refuse an encryption that makes no sense here."""
         ...
 
@@ -93,9 +157,9 @@ class Star:
         """There is one receiver."""
         return None
 
-    def check(self, name: str, encrypts: bool, neighbourhood: bool) -> None:
+    def check(self, name: str, cipher: Cipher | None) -> None:
         """A server's sums are those of all clients."""
-        if neighbourhood:
+        if cipher is not None and cipher.rules.decrypters.size == 0:
             raise InputError(
                 f"{name} is for protocols whose clients add up what their neighbours send; use paillier, "
                 "under which this server sees sums alone"
@@ -152,9 +216,9 @@ class Graph:
         """The graph."""
         return self.links
 
-    def check(self, name: str, encrypts: bool, neighbourhood: bool) -> None:
+    def check(self, name: str, cipher: Cipher | None) -> None:
         """Nobody adds up what all clients send."""
-        if encrypts and not neighbourhood:
+        if cipher is not None and cipher.rules.decrypters.size:
             raise InputError(
                 f"{name} needs a server that adds up encrypted rows, and here neighbours receive them; use "
                 "secure-sum"

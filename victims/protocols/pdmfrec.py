@@ -34,9 +34,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+import scipy.sparse as sp
 from jaxtyping import Float, Int
 
 from victims.common.errors import InputError
@@ -45,7 +46,9 @@ from victims.common.validation import above, at_least, between, one_of, require_
 from victims.data.ratings import Ratings
 from victims.protocols.base import (
     Attacker,
+    Capabilities,
     Centralised,
+    Edges,
     Graph,
     Holding,
     Received,
@@ -55,25 +58,135 @@ from victims.protocols.base import (
     Shape,
     pieces,
 )
-from victims.protocols.pdmfrec_arrival import ONE_PASS, UNRECORDED
-from victims.protocols.pdmfrec_manifest import manifest_of, told_to_the_helper
-from victims.protocols.pdmfrec_pass import order_of_pass
-from victims.protocols.pdmfrec_round import by_item
-from victims.protocols.pdmfrec_start import Start
-from victims.protocols.pdmfrec_state import OwnItems, Rules, State, moved_items
-from victims.protocols.pdmfrec_step import after_round, passed_of
-from victims.protocols.peer_switches import PeerSwitches, check_peer_switches, edges_present
-from victims.protocols.presence import present
-from victims.protocols.similarity_graph import similarity_graph
-from victims.protocols.switches import refuse
-from victims.transcript.manifest import Manifest
-from victims.transcript.view import ITEM
+from victims.protocols.pdmfrec_round import (
+    OwnItems,
+    Rules,
+    Start,
+    State,
+    after_round,
+    by_item,
+    moved_items,
+    order_of_pass,
+    passed_of,
+)
+from victims.protocols.switches import (
+    Switches,
+    check_peer_switches,
+    edges_present,
+    present,
+    refuse,
+    rule_of,
+)
+from victims.transcript.kinds import ITEM, STANDARD, Kind
+from victims.transcript.manifest import Manifest, Upload
 
+ATTACKERS = (  # linking and reading what neighbours receive, and lists: named, or told to the helper
+    Attacker("peers", 1),
+    Attacker("peers-named", 1),
+    Attacker("peers-lists", 1),
+    Attacker("rated-set", 2),
+    Attacker("helper-lists", 1),
+)
 UNWEIGHED = "pdmfrec has no weight for unrated items, so they must not be sampled; leave the sampling out"
+UNRECORDED = (
+    "receive=arrival of pdmfrec forms no rows to record or to change by defenses: each is computed at a copy "
+    "that others of the same round have moved, and no recording holds that copy; use receive=barrier"
+)
+ONE_PASS = {  # what is left of the switches
+    "order": "per-rating",
+    "local_steps": 1,
+    "upload": "gradient",
+    "participation": 1.0,
+    "dropout": 0.0,
+}
+HELPER = -3
+ITEM_SET, CO_RATED = "item-set", "co-rated"
+Variant = Literal["full", "-sim", "-sim,all"]
+
+
+@dataclass(frozen=True, eq=False)
+class SimilarityGraph:
+    """The graph; it has no direction."""
+
+    weight: Float[np.ndarray, "users users"]  # W, 0 where there is no edge
+
+    @property
+    def edges(self) -> Edges:
+        """By receiver, then sender."""
+        receiver, sender = np.nonzero(self.weight)
+        return Edges(sender.astype(np.int32), receiver.astype(np.int32), self.weight[receiver, sender])
+
+
+def co_rated(ratings: Ratings) -> Int[np.ndarray, "users users"]:
+    """|I_u n I_u'| of all pairs; |I_u| on the diagonal."""
+    ones = np.ones(ratings.n_ratings, np.int32)
+    rated = sp.csr_array((ones, ratings.items, ratings.indptr), shape=(ratings.n_users, ratings.n_items))
+    return (rated @ rated.T).toarray()
+
+
+def similarity_graph(ratings: Ratings, threshold: int, variant: Variant) -> SimilarityGraph:
+    """The graph of a variant of the protocol."""
+    if variant == "-sim,all":
+        weight = np.ones((ratings.n_users, ratings.n_users))
+    else:
+        common = co_rated(ratings)
+        near = common >= threshold
+        if variant == "-sim":
+            weight = near.astype(np.float64)
+        else:
+            size = np.sqrt(np.maximum(np.diag(common), 1).astype(np.float64))
+            weight = np.where(near, common, 0) / size[:, None] / size
+    np.fill_diagonal(weight, 0.0)
+    return SimilarityGraph(weight)
+
+
+def told_to_the_helper(helper: Literal["item-set", "counts"], ratings: Ratings) -> Iterator[SetUp]:
+    """Form what the helper needs for W."""
+    if helper == "item-set":
+        yield SetUp(ITEM_SET, HELPER, ratings.users, ratings.items)
+        return
+    common = co_rated(ratings)
+    one, other = np.nonzero(np.triu(common))
+    yield SetUp(CO_RATED, HELPER, one, other, common[one, other].astype(np.float64))
+
+
+def manifest_of(victim: Any, ratings: Ratings, rounds: list[int]) -> Manifest:
+    """Write down everything that neighbours know."""
+    beyond: dict[str, Any] = {"own_items": True}  # each client has copies of its own, and keeps them
+    beyond |= {name: getattr(victim, name) for name in ("own_step", "weight", "variant", "threshold")}
+    moves = victim.own_step and (victim.local_steps > 1 or victim.sends != "gradient")
+    rule = rule_of(victim, "pdmfrec", "rated", moves, **beyond)
+    rate = -1.0 if victim.sends == "gradient" else victim.learning_rate  # of errors in a row
+    kinds = {
+        ITEM_SET: Kind(of="item", role="other", width=1),
+        CO_RATED: Kind(of="client", role="other", width=1),
+    }
+    return Manifest(
+        format="factorleak-transcript",
+        version=2,
+        protocol="pdmfrec",
+        update=None,
+        weighting="observed-only",
+        n_users=ratings.n_users,
+        n_items=ratings.n_items,
+        n_attributes=0,
+        factors=victim.factors,
+        rounds=rounds,
+        hyperparameters={"learning_rate": victim.learning_rate, "regularization": victim.regularization},
+        upload=Upload(scale=rate, regularization=-rate * victim.regularization),
+        rating_levels=list(ratings.levels),
+        parties={"helper": HELPER},
+        recorded_by="factorleak",
+        declared_rule=rule,
+        kinds={**STANDARD, **kinds},
+        roles={"helper": "helper"},
+        links=victim.links,
+        senders_hidden=victim.anonymous,
+    )
 
 
 @dataclass(frozen=True)
-class PDMFRec(PeerSwitches):
+class PDMFRec(Switches):
     """Hyper-parameters; d and the candidates of gamma are those of section 4.4, the rest is not given.
 
     Attributes
@@ -97,7 +210,7 @@ class PDMFRec(PeerSwitches):
         Whether U moves after every rating, as Algorithm 1 is indented, or once per step.
     receive : "barrier" or "arrival"
         Whether receivers step once all have sent, as line 9 has it, or at every row that arrives
-        (``pdmfrec_arrival``), which is not recorded.
+        (``after_arrivals``), which is not recorded.
     start : "shared" or "private"
         One start of V for all clients, which is public, or one for each.
     start_law : "uniform" or "normal"
@@ -110,6 +223,10 @@ class PDMFRec(PeerSwitches):
         Whether neighbours do not see who sends a row.
     links : "sealed" or "plain"
         Whether others cannot read what is on the links.
+    row_factor : "before"
+        No other is taken here: a row is the gradient by which its sender steps its own copy.
+    biases : none
+        No others are taken here: neighbours send rows about copies of item factors.
 
     References
     ----------
@@ -173,24 +290,17 @@ class PDMFRec(PeerSwitches):
         """How factors start."""
         return Start(self.factors, self.start, self.start_law, self.init_scale)
 
-    def sampling_obstacle(self) -> str:
-        """It knows rated items alone."""
-        return UNWEIGHED
-
     @property
-    def centralised(self) -> Centralised:
-        """The loss (1) with one V: ridge counts once per rating."""
-        return Centralised(self.factors, self.regularization, per_rating=True)
-
-    @property
-    def attackers(self) -> tuple[Attacker, ...]:
-        """Linking and reading what neighbours receive, and lists: named, or told to the helper."""
-        return (
-            Attacker("peers", 1),
-            Attacker("peers-named", 1),
-            Attacker("peers-lists", 1),
-            Attacker("rated-set", 2),
-            Attacker("helper-lists", 1),
+    def capabilities(self) -> Capabilities:
+        """The loss (1) with one V: ridge counts once per rating; clients who send to each other."""
+        return Capabilities(
+            Centralised(self.factors, self.regularization, per_rating=True),
+            ATTACKERS,
+            sampling_obstacle=UNWEIGHED,
+            network=self.network,
+            holdings=self.holdings,
+            set_up=self.set_up,
+            predictor=self.predictor,
         )
 
     def init(self, ratings: Ratings, seed: int) -> State:
@@ -209,7 +319,6 @@ class PDMFRec(PeerSwitches):
         sample: Sample | None = None,
     ) -> State:
         """One round of Algorithm 1; neighbours get the rows ``received`` instead of exact ones."""
-        _refuse(sample)
         with np.errstate(over="ignore", invalid="ignore"):  # told below
             after = after_round(self.rules, self.start_rule, state, ratings, received)
         if not are_plausible(after.clients, after.rated):
@@ -272,7 +381,6 @@ class PDMFRec(PeerSwitches):
         self, state: State, ratings: Ratings, users: np.ndarray, sample: Sample | None = None
     ) -> Iterator[Rows]:
         """Rows of those of the given clients who are heard, items ascending, with their places in a pass."""
-        _refuse(sample)
         if self.receive == "arrival":
             raise InputError(UNRECORDED)
         row = passed_of(self.rules, state, ratings).sent(self, state)
@@ -296,8 +404,3 @@ class PDMFRec(PeerSwitches):
         if self.receive == "arrival":
             raise InputError(UNRECORDED)
         return manifest_of(self, ratings, rounds)
-
-
-def _refuse(sample: Sample | None) -> None:
-    if sample is not None:
-        raise InputError(UNWEIGHED)

@@ -1,20 +1,49 @@
 """What programs do differently from the papers: how clients step before they upload, and what they send.
 
-Every victim takes the same switches, or refuses one with a reason (``server_switches``, ``peer_switches``).
-Their defaults are the published protocols; a victim with any other is recorded as transcript version 2, whose
-rule declares them.
+Every victim takes the same switches, or refuses one with a reason. Their defaults are the published
+protocols; a victim with any other is recorded as transcript version 2, whose rule declares them.
+
+Among neighbours they mean what they mean with a server, but that a client's copies of the item factors are
+its own: it keeps them, and its own steps move them in every pass, whatever it sends. A ``delta`` is then the
+change of the sender's own copy by its own steps of the round, for a copy moves by what neighbours send, too,
+which they need not hear again; receivers add it where they would step by a gradient. ``weights`` is the
+sender's copy after these steps, as gossip learning sends (R. Ormandi et al., "Gossip learning with linear
+models on fully distributed data", 2013, doi:10.1002/cpe.2858): a receiver takes the mean of its own copy,
+which counts once, and of those that arrive, each with the weight that its gradient would have. A mean, and no
+sum, for copies added up grow with the number of neighbours. Who takes no part in a round is not there: it
+does not step, does not send, and nothing reaches it. ``row_factor`` and ``biases`` are refused
+(``check_peer_switches``).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float
 
 from victims.common.errors import InputError
+from victims.common.seeds import Purpose, generator
 from victims.common.validation import Rule, between, in_half_open, one_of, positive_share, require_fields
+from victims.data.ratings import Ratings
+from victims.protocols.exchanged import Attacker
+from victims.protocols.network import Edges
 from victims.transcript.client_rule import ClientRule
+from victims.transcript.kinds import ITEM_BIAS, STANDARD, Kind
+from victims.transcript.manifest import Manifest, Upload
 
 MOST = 1_000_000  # steps and ratings that a manifest can declare
+READERS: tuple[Attacker, ...] = (
+    Attacker("undeclared", 2),
+    Attacker("grid"),
+    Attacker("spectral", 2),
+    Attacker("rated-set", 2),
+)
+GRADIENT_ALONE = "a row is the gradient by which its sender steps its own copy, too"
+NO_BIASES = (
+    "neighbours send rows about copies of item factors, and a row about a bias would be the error itself"
+)
 WHOLE = ("gradient", "part-text", "full-text")  # names of uploads of gradients; the last two are FedMF's
 
 
@@ -165,3 +194,129 @@ def rule_of(
         moves_items=moves_items,
         **(said | more),
     )
+
+
+def declared(
+    switches: Switches,
+    manifest: Manifest,
+    *,
+    rate: float | None,
+    item_pull: float = 0.0,
+    rule: str | None = None,
+    more: dict[str, Any] | None = None,
+) -> Manifest:
+    """A manifest of version 1 as version 2, with the clients' rule of these switches."""
+    upload, known = manifest.upload, True
+    if switches.sends != "gradient":
+        known = rate is not None
+        scale = 1.0 if rate is None else 2 * rate
+        pull = 0.0 if rate is None else -2 * rate * item_pull
+        upload = Upload(scale=scale, regularization=pull)
+    extra: dict[str, Any] = {} if switches.row_factor == "before" else {"row_factor": switches.row_factor}
+    extra |= {"client_biases": True} if switches.biases == "both" else {}
+    said = rule_of(
+        switches,
+        rule or manifest.update,
+        "all" if manifest.upload.zeros_if_unrated else "rated",
+        switches.sends != "gradient",
+        **extra,
+        **(more or {}),
+    )
+    update = manifest.update if rule is None else None
+    of_biases = {} if switches.biases is None else {ITEM_BIAS: Kind(of="item", role="other", width=1)}
+    changes = {
+        "version": 2,
+        "update": update,
+        "upload": upload,
+        "declared_rule": said,
+        "scale_known": known,
+        "kinds": {**STANDARD, **of_biases},
+    }
+    return manifest.model_copy(update=changes)
+
+
+def published_manifest(
+    protocol: str,
+    victim: Any,
+    ratings: Ratings,
+    rounds: list[int],
+    hyperparameters: dict[str, float],
+    **more: Any,
+) -> Manifest:
+    """Write down what a participant of a published protocol knows."""
+    of_ratings: dict[str, Any] = {"n_attributes": 0, "attribute_groups": [], "parties": {"server": -1}}
+    return Manifest(
+        format="factorleak-transcript",
+        version=1,
+        protocol=protocol,
+        update=victim.update,
+        weighting=victim.weighting,
+        n_users=ratings.n_users,
+        n_items=ratings.n_items,
+        factors=victim.factors,
+        rounds=rounds,
+        hyperparameters=hyperparameters,
+        rating_levels=list(ratings.levels),
+        adversary="all",
+        recorded_by="factorleak",
+        **(of_ratings | more),
+    )
+
+
+class Present(NamedTuple):
+    """Clients of one round, (n_users,) each: who steps, and who is heard of those."""
+
+    stepping: Bool[np.ndarray, " users"]
+    heard: Bool[np.ndarray, " users"]
+
+
+def present(switches: Switches, n_users: int, seed: int, round_: int) -> Present:
+    """Draw the clients of a round; at least one is heard."""
+    stepping = np.ones(n_users, bool)
+    if switches.participation < 1:
+        many = max(round(switches.participation * n_users), 1)
+        order = generator(seed, Purpose.TAKING_PART, round_).permutation(n_users)
+        stepping[order[many:]] = False
+    heard = stepping.copy()
+    if switches.dropout > 0:
+        there = np.flatnonzero(stepping)
+        lost = min(round(switches.dropout * there.size), there.size - 1)
+        heard[generator(seed, Purpose.LOST_UPLOADS, round_).permutation(there)[:lost]] = False
+    return Present(stepping, heard)
+
+
+def check_peer_switches(victim: Switches, thing: str) -> None:
+    """Refuse values that no switch has, and switches that make no sense among neighbours."""
+    check_switches(victim, thing)
+    refuse(victim, thing, {"row_factor": "before"}, GRADIENT_ALONE)
+    refuse(victim, thing, {"biases": None}, NO_BIASES)
+
+
+def edges_present(switches: Switches, edges: Edges, n_users: int, seed: int, round_: int) -> Edges:
+    """Leave out the edges to clients who take no part in a round."""
+    if switches.participation == 1:
+        return edges
+    there = present(switches, n_users, seed, round_).stepping[edges.receiver]
+    return Edges(*(column[there] for column in edges))
+
+
+def as_gradients(
+    switches: Switches,
+    rate: float,
+    arrived: Float[np.ndarray, "*pairs K"],
+    times: Float[np.ndarray, "*pairs"],
+    own: Float[np.ndarray, "*pairs K"],
+) -> Float[np.ndarray, "*pairs K"]:
+    """What receivers make of rows, as the gradients by which they would step as far.
+
+    Examples
+    --------
+    >>> one, copy = np.array([[2.0, 4.0]]), np.array([[0.0, 0.0]])
+    >>> as_gradients(Switches(upload="weights"), 0.5, one, np.ones(1), copy)  # half way, in steps of 1/2
+    array([[-2., -4.]])
+    """
+    if switches.sends == "gradient":
+        return arrived
+    if switches.sends == "delta":
+        return -arrived / rate
+    return (times[..., None] * own - arrived) / ((1 + times[..., None]) * rate)

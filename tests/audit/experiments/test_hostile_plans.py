@@ -22,6 +22,7 @@ from audit.factories import make_defenses
 from victims.applicability import obstacle
 from victims.common.errors import InputError
 from victims.data.synthetic import Synthetic, generate
+from victims.protocols.base import Capabilities, Centralised
 from victims.protocols.decentralised_mf import DecentralisedMF
 
 HEAD = 'format = "factorleak-campaign"\nversion = 1\n[[data]]\nname = "synthetic"\n'
@@ -223,11 +224,9 @@ def test_no_update_among_the_options_is_no_choice():
 
 
 class Unsteady(DecentralisedMF):
-    def network(self, state, ratings):
-        raise ZeroDivisionError
-
-    def sampling_obstacle(self):
-        raise ZeroDivisionError
+    @property
+    def capabilities(self):
+        return Capabilities(Centralised(1, 0.0), network=lambda state, ratings: 1 / 0)
 
 
 @pytest.mark.parametrize("defense", ["laplace", "unrated-sampling:rho=1"])

@@ -13,7 +13,7 @@ from audit.papers.cost import Sheet, run, wide
 from reports.paper_figures import cost_figure
 from victims.common.errors import InputError
 from victims.data.subsets import most_rated, of_users
-from victims.protocols.base import Rows, Unchanged
+from victims.protocols.base import Defense, Rows
 from victims.protocols.fedmf import FedMF
 from victims.protocols.fedmvmf import FedMVMF
 
@@ -101,7 +101,7 @@ class TestCost:
 
 
 @dataclass(frozen=True)
-class KeepsBack(Unchanged):
+class KeepsBack(Defense):
     """Every second row stays on the device."""
 
     name: str = "keeps-back"

@@ -16,7 +16,7 @@ from defenses.accounting.row_noise import of_gaussian, of_laplace
 from victims.common.errors import InputError
 from victims.data.synthetic import Synthetic, generate
 from victims.protocols.account import Account, Line
-from victims.protocols.base import Defense, Unchanged
+from victims.protocols.base import Defense
 from victims.recording import record
 from victims.transcript.reader import open_transcript
 
@@ -185,7 +185,7 @@ class TestAccounts:
 
 
 @dataclass(frozen=True)
-class Foreign(Unchanged):
+class Foreign(Defense):
     """A defense of another package: normal noise, under names that ours have other meanings for."""
 
     clip: float = 1.0

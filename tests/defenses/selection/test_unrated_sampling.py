@@ -116,10 +116,9 @@ def test_plaintext_rows_tell_rated_from_sampled(ratings, tmp_path):
 def test_refusals(ratings, tmp_path):
     with pytest.raises(InputError, match="rho of unrated-sampling must be > 0"):
         UnratedSampling(0.0)
-    sample = UnratedSampling(1.0).sampled(ratings, 0, 0)
     for victim in (make_victim("fedmvmf"), make_victim("mf", {"factors": "3"})):
         with pytest.raises(InputError, match="unrated items"):
-            victim.round(victim.init(ratings, 0), ratings, sample=sample)
+            start(victim, ratings, [UnratedSampling(1.0)], 0).trained(0)
     twice = [UnratedSampling(1.0), UnratedSampling(2.0)]
     with pytest.raises(InputError, match="at most one defense"):
         record(FedMVMF(weighting="include-unrated"), ratings, tmp_path / "t", rounds=[0], defenses=twice)
@@ -204,10 +203,9 @@ class TestFedMF:
         assert rows["rated_set_auc"] > 0.95
 
     def test_where_it_has_no_meaning(self, ratings):
-        sample = UnratedSampling(1.0).sampled(ratings, 0, 0)
         for victim, complaint in (
             (FedMF(upload="full-text"), "a row for every item"),
             (FedMF(local_steps=2), "leave the switches out"),
         ):
             with pytest.raises(InputError, match=complaint):
-                victim.round(victim.init(ratings, 0), ratings, sample=sample)
+                start(victim, ratings, [UnratedSampling(1.0)], 0).trained(0)

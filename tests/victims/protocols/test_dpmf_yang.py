@@ -8,12 +8,12 @@ import jax
 import numpy as np
 import pytest
 
+from tests.oracles.cofactor_loss import loss
 from tests.oracles.cofactor_program import one_round
 from tests.oracles.peer_programs import cofactors_of, drawn, round_of
 from victims.common.errors import InputError
 from victims.common.seeds import Purpose, generator
 from victims.data.subsets import of_users
-from victims.protocols.cofactor_loss import loss
 from victims.protocols.cofactor_round import sample_factors, trained_of
 from victims.protocols.dmf import DMF
 from victims.protocols.dpmf_yang import DPMFYang

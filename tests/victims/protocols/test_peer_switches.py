@@ -16,8 +16,8 @@ from victims.protocols.dmf import DMF
 from victims.protocols.dpmf_yang import DPMFYang
 from victims.protocols.own_copies import whole
 from victims.protocols.pdmfrec import PDMFRec
-from victims.protocols.pdmfrec_pass import order_of_pass
-from victims.protocols.presence import present
+from victims.protocols.pdmfrec_round import order_of_pass
+from victims.protocols.switches import present
 from victims.recording import record
 from victims.training import start
 from victims.transcript.kinds import IMPLICIT, ITEM

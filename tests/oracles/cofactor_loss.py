@@ -8,7 +8,7 @@ Eq. (14) with its sign restored, for users who each hold copies of their own:
 
 with U^ = U + mean of the user's Q_k.
 
-Nothing here uses the formulas of ``cofactor_steps``: each tests the other.
+Nothing here uses the formulas of ``cofactor_round``: each tests the other.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from victims.protocols.cofactor_steps import Rules
+from victims.protocols.cofactor_round import Rules
 from victims.protocols.feedback import EXPLICIT, POSITIVE, Samples
 
 jax.config.update("jax_enable_x64", True)
