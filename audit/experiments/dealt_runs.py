@@ -13,7 +13,7 @@ from attacks.base import Progress, Reconstruction
 from audit.experiments.shuffled_null import DEALING_SECONDS, dealt_answers
 from audit.scoring.metrics import score_users
 from audit.scoring.nulls import Replicates, permuted_scores, scores_of_others_lists
-from audit.scoring.statistics import LEAK_LEVEL, permutation_test
+from audit.scoring.statistics import LEAK_LEVEL, permutation_p_value
 from audit.scoring.truth import Truth
 from victims.common.seeds import Purpose, generator
 from victims.transcript.manifest import Manifest
@@ -61,4 +61,4 @@ def _may_tell(
     # clients without an answer count as not read, and those for whom nothing is defined not at all
     right, dealt = np.full(n_users, np.nan), np.full((len(made), n_users), np.nan)
     right[: told.size], dealt[:, : told.size] = real[told], np.stack(made)[:, told]
-    return permutation_test(right, dealt, n_beaten=n_dealings - len(made)) < LEAK_LEVEL
+    return permutation_p_value(right, dealt, n_beaten=n_dealings - len(made)) < LEAK_LEVEL

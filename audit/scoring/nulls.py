@@ -88,7 +88,7 @@ def most_replicates(n_rows: int) -> int:
 
 
 def replicates_of_scores(n_read: int, n_users: int, n_rows: int, level: float = LEAK_LEVEL) -> int:
-    """Find how often rows have to be permuted for ``permutation_test`` to become significant.
+    """Find how often rows have to be permuted for ``permutation_p_value`` to become significant.
 
     Examples
     --------

@@ -2,7 +2,7 @@
 
 A sign test over clients asks whether the next client is read, too, and of fewer than seven it cannot tell.
 Whether these clients are read has an answer for one, from its single ratings (``ratings_test``) or from what
-is read of its rows, permuted (``permutation_test``; ``audit.scoring.nulls`` says what is permuted).
+is read of its rows, permuted (``permutation_p_value``; ``audit.scoring.nulls`` says what is permuted).
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def at_least(wins: int, trials: int, chance: float) -> float:
     return 1.0 if wins <= 0 else float(bdtrc(wins - 1, trials, chance))
 
 
-def permutation_test(
+def permutation_p_value(
     right: Float[np.ndarray, " users"],
     permuted: Float[np.ndarray, "replicates users"],
     *,
@@ -153,9 +153,9 @@ def permutation_test(
 
     Examples
     --------
-    >>> round(permutation_test(np.ones(3), np.array([[0.4, np.nan, 0.2]] * 20)), 4)
+    >>> round(permutation_p_value(np.ones(3), np.array([[0.4, np.nan, 0.2]] * 20)), 4)
     0.0056
-    >>> permutation_test(np.full(3, 0.4), np.full((4, 3), 0.4))
+    >>> permutation_p_value(np.full(3, 0.4), np.full((4, 3), 0.4))
     1.0
     """
     real, other = (np.where(np.isnan(part), 0.0, part) for part in (right, permuted))

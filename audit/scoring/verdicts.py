@@ -18,7 +18,7 @@ from audit.scoring.statistics import (
     LEAK_LEVEL,
     ends,
     most_unlike,
-    permutation_test,
+    permutation_p_value,
     ratings_test,
     resampled_sums,
     sign_test,
@@ -57,7 +57,7 @@ class Summary:
     # advantage and p-value are NaN
     n_unanswered: int
     by_ratings: float | None = None  # p-value of ``ratings_test``; None where single ratings were not asked
-    by_permutation: float | None = None  # of ``permutation_test``; None where no rows were permuted
+    by_permutation: float | None = None  # of ``permutation_p_value``; None where no rows were permuted
 
 
 class PerClient(NamedTuple):
@@ -149,7 +149,7 @@ def summarise(
             by_ratings = ratings_test(values, baseline, np.where(silent, 0, n_ratings[defined]))
         if replicates is not None:
             real = np.where(silent, np.nan, values)
-            by_permutation = permutation_test(real, replicates[:, defined], n_unbeaten=n_unbeaten)
+            by_permutation = permutation_p_value(real, replicates[:, defined], n_unbeaten=n_unbeaten)
     return Summary(
         float(values.mean()),
         ci_low,

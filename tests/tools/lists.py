@@ -15,7 +15,7 @@ import numpy as np
 from scipy.stats import rankdata
 
 from audit.scoring.nulls import replicates_of_scores
-from audit.scoring.statistics import LEAK_LEVEL, permutation_test
+from audit.scoring.statistics import LEAK_LEVEL, permutation_p_value
 
 N_ITEMS = 40
 NULLS = ("rows about nothing", "lists made up", "lists of others")
@@ -62,7 +62,7 @@ def errors(null: str, n_users: int, n_trials: int, seed: int = 0) -> tuple[float
     for trial in range(n_trials):
         rows, answers, floor = simulated(rng, null, n_users, n)
         anyhow = np.maximum(np.maximum(rows[1:], answers), floor)
-        told[trial] = permutation_test(rows[0], anyhow), permutation_test(rows[0], answers)
+        told[trial] = permutation_p_value(rows[0], anyhow), permutation_p_value(rows[0], answers)
     whole, alone = (told < LEAK_LEVEL).mean(axis=0)
     return float(whole), float(alone)
 

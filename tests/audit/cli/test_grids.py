@@ -100,7 +100,7 @@ class TestHowLong:
     def test_figures_are_drawn_while_a_sweep_goes_on(self, run, tmp_path, monkeypatch):
         drawn = []
         monkeypatch.setattr(
-            "reports.sweep_figures.sweep_figures", lambda rows, *_: drawn.append(len(rows)) or []
+            "reports.figures.sweep_figures", lambda rows, *_: drawn.append(len(rows)) or []
         )
         monkeypatch.setattr("audit.cli.sweep.REDRAWN", -1.0)
         words = ("sweep", "--data", SMALL, "--update", "sgd", "--attack", "guess-majority", "--jobs", 1)

@@ -16,7 +16,7 @@ from audit.scoring.nulls import (
     scores_of_others_lists,
 )
 from audit.scoring.score import score
-from audit.scoring.statistics import LEAK_LEVEL, permutation_test
+from audit.scoring.statistics import LEAK_LEVEL, permutation_p_value
 from audit.scoring.verdicts import INCONCLUSIVE, LEAK
 from tests.audit.scoring.test_metrics import manifest, truth_of
 from tests.tools.lists import NULLS, errors
@@ -87,14 +87,14 @@ def test_it_keeps_its_level():
     for n_users in (1, 2, 5):
         n = replicates_of_scores(n_users, n_users, 100, LEAK_LEVEL)
         draws = rng.binomial(12, 0.3, (4000, n + 1, n_users)) / 12
-        told = [permutation_test(one[0], one[1:]) < LEAK_LEVEL for one in draws]
+        told = [permutation_p_value(one[0], one[1:]) < LEAK_LEVEL for one in draws]
         assert np.mean(told) < 0.013
 
 
 def test_who_is_not_answered_is_not_read():
     dealt = np.full((10, 3), np.nan)
-    assert permutation_test(np.full(3, np.nan), dealt) == 1
-    assert permutation_test(np.array([1, 1, np.nan]), dealt) > permutation_test(np.ones(3), dealt)
+    assert permutation_p_value(np.full(3, np.nan), dealt) == 1
+    assert permutation_p_value(np.array([1, 1, np.nan]), dealt) > permutation_p_value(np.ones(3), dealt)
 
 
 def test_dealings_that_end_early_keep_the_level():
@@ -106,8 +106,8 @@ def test_dealings_that_end_early_keep_the_level():
         ended, made = np.zeros(n_trials), np.zeros(n_trials, int)
         for trial, one in enumerate(draws):
             count = next(m for m in range(1, n + 1) if m == n or hopeless(one, m, n))
-            ended[trial], made[trial] = permutation_test(one[0], one[1 : count + 1]), count
-        whole = np.array([permutation_test(one[0], one[1:]) for one in draws])
+            ended[trial], made[trial] = permutation_p_value(one[0], one[1 : count + 1]), count
+        whole = np.array([permutation_p_value(one[0], one[1:]) for one in draws])
         np.testing.assert_array_equal(ended < LEAK_LEVEL, whole < LEAK_LEVEL)
         # a right p-value fails one of these with a probability below 0.001: 3.5 standard deviations
         for level in (0.002, 0.005, 0.01, *((0.1, 0.3) if n_users == 1 else ())):
@@ -117,7 +117,7 @@ def test_dealings_that_end_early_keep_the_level():
 
 def hopeless(draws, n_made: int, n_dealings: int) -> bool:
     """Whether the draws that are left could not make the first one significant."""
-    best = permutation_test(draws[0], draws[1 : n_made + 1], n_beaten=n_dealings - n_made)
+    best = permutation_p_value(draws[0], draws[1 : n_made + 1], n_beaten=n_dealings - n_made)
     return best >= LEAK_LEVEL
 
 
@@ -125,7 +125,7 @@ def test_dealings_that_were_not_made_count_as_they_are_said_to():
     right, dealt = np.array([0.9, 0.5]), np.array([[0.1, 0.5], [0.95, 0.2]])
     worse, as_good = np.zeros((3, 2)), np.ones((3, 2))
     for name, rest in (("n_beaten", worse), ("n_unbeaten", as_good)):
-        assert permutation_test(right, dealt, **{name: 3}) == permutation_test(
+        assert permutation_p_value(right, dealt, **{name: 3}) == permutation_p_value(
             right, np.concatenate([dealt, rest])
         )
 
