@@ -13,8 +13,7 @@ import numpy as np
 from attacks.base import Attack, Foreseeing, Identities, Reconstruction
 from attacks.identify.identification import Identification
 from attacks.identify.identify import identify
-from audit.experiments.answers import answered_or_refused, complaints
-from audit.experiments.lent import lent
+from audit.experiments.answers import answered_or_refused, complaints, lent
 from audit.experiments.plan_rules import CLIENTS, NAME, SEED, WATCHED
 from audit.experiments.results import Row, file_of, finite, rows_of
 from audit.experiments.run_record import RUN_FILE, facts_of

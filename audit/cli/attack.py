@@ -51,7 +51,7 @@ def attack(
     """Attack a transcript and write what was read."""
     from attacks.base import RELATIVE
     from audit import actions
-    from audit.experiments.metric_rows import ALONE
+    from audit.experiments.rows import ALONE
     from audit.option_texts import parse_options
     from audit.scoring.files import write_reconstruction
     from audit.scoring.verdicts import grouped

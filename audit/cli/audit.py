@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from audit.cli.accounts import accounts_as_json, show_accounts
 from audit.cli.build import AgainstOption, Build, JunitOption, as_records, build_of
 from audit.cli.options import (
     ALL_CORES,
@@ -25,7 +24,7 @@ from audit.cli.options import (
     refuse_idle,
     workers,
 )
-from audit.cli.output import Output
+from audit.cli.output import Output, accounts_as_json, show_accounts
 from audit.experiments.plan import Audit, GivenRecording
 from audit.option_texts import parse_seconds
 from audit.shell.progress import ProgressBar

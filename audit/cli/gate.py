@@ -25,8 +25,8 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
-from audit.experiments.claimed_rows import ANSWERED, PROBABILITY
 from audit.experiments.round_cost import METRICS
+from audit.experiments.rows import ANSWERED, PROBABILITY
 from audit.registry import is_guess
 from audit.scoring.groups import GROUP_METRICS
 from audit.scoring.metrics import DIFFERENCES, FACTOR_METRICS, RATED_SET_METRICS, RATING_METRICS, SIZES

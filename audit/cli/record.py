@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from audit.cli.accounts import accounts_as_json, show_accounts
 from audit.cli.options import CommunityOption, ComponentsOption, examples, from_plan
-from audit.cli.output import Output
+from audit.cli.output import Output, accounts_as_json, show_accounts
 from audit.experiments.plan import Recording
 
 EXAMPLES = examples(

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 import typer
 
-from audit.cli.accounts import accounts_as_json, show_accounts
 from audit.cli.options import (
     ALL_CORES,
     ComponentsOption,
@@ -19,7 +18,7 @@ from audit.cli.options import (
     from_plan,
     workers,
 )
-from audit.cli.output import Output
+from audit.cli.output import Output, accounts_as_json, show_accounts
 from audit.experiments.plan import Sweep
 from victims.common.files import refuse_unwritable
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from audit.cli.accounts import accounts_as_json, show_accounts
 from audit.cli.options import (
     ComponentsOption,
     DataOption,
@@ -25,7 +24,7 @@ from audit.cli.options import (
     WeightingOption,
     examples,
 )
-from audit.cli.output import Output
+from audit.cli.output import Output, accounts_as_json, show_accounts
 from audit.option_texts import parse_rounds
 from victims.common.errors import InputError
 from victims.common.files import refuse_unwritable

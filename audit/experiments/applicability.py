@@ -1,13 +1,50 @@
-"""Whether a victim can have a defense, both as texts, before anything runs."""
+"""Which cells cannot be, and which defenses encrypt: what they leak is measured with a stand-in."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from audit.experiments.encryption import standing_in
-from audit.factories import make_defenses, make_victim
+from audit.factories import expanded, make_defenses, make_victim
+from audit.registry import entry
 from victims.applicability import obstacle
+
+
+def standing_in(text: str) -> str:
+    """Put ideal encryption, which shows the same views and numbers, in the place of the real one.
+
+    Examples
+    --------
+    >>> standing_in("privmvmf")
+    'unrated-sampling:rho=1+paillier:ideal=true'
+    """
+    return "+".join(map(_idealised, expanded(text)))
+
+
+def without_encryption(text: str) -> str:
+    """Leave encryption out.
+
+    Examples
+    --------
+    >>> without_encryption("privmvmf"), without_encryption("paillier")
+    ('unrated-sampling:rho=1', 'none')
+    """
+    return "+".join(defense for defense in expanded(text) if not _ideal(defense)) or "none"
+
+
+def encrypts(text: str) -> bool:
+    """Tell whether uploads are encrypted."""
+    return any(_ideal(defense) for defense in expanded(text))
+
+
+def _ideal(defense: str) -> dict[str, str]:
+    return entry("defenses", defense.partition(":")[0]).ideal
+
+
+def _idealised(defense: str) -> str:
+    name, _, options = defense.partition(":")
+    ideal = [f"{option}={value}" for option, value in _ideal(defense).items()]
+    return f"{name}:{','.join(filter(None, (options, *ideal)))}" if ideal else defense
 
 
 def obstacle_of(victim: str, options: Mapping[str, Any], defense: str) -> str:

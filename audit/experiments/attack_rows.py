@@ -12,13 +12,11 @@ import numpy as np
 from attacks.base import OPTIONAL, Identities, Reconstruction, all_abstain
 from attacks.obstacles import nothing_received
 from audit.experiments.answers import answered
-from audit.experiments.claimed_rows import claimed_rows
-from audit.experiments.dealt_runs import dealt_values
 from audit.experiments.grid import Say
-from audit.experiments.metric_rows import metric_rows
+from audit.experiments.permuted import dealt_values, shuffled_scores
 from audit.experiments.recordings import sampled
 from audit.experiments.results import Row, make_row
-from audit.experiments.shuffled_null import shuffled_scores
+from audit.experiments.rows import claimed_rows, metric_rows
 from audit.keys import view_of
 from audit.registry import entry
 from audit.scoring.decoder import ceilings, computable

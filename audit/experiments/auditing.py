@@ -17,19 +17,18 @@ from typing import Any
 from audit.code_identity import code_used
 from audit.experiments.applicability import obstacle_of
 from audit.experiments.attack_rows import Attempt, rows_of
+from audit.experiments.cache import cell_path, content_of, digest
 from audit.experiments.cluster import Cluster
-from audit.experiments.experiment import Experiment
 from audit.experiments.grid import Cell, Found, Procedure, Report, Say, refuse_if_none_applies, silent
 from audit.experiments.hints import uploads_name_lists
 from audit.experiments.ladder import by_cost, is_exhaustive, not_needed
-from audit.experiments.metric_rows import failed_row
-from audit.experiments.naming import cell_path, content_of, digest
 from audit.experiments.options import check
 from audit.experiments.plan import Audit
 from audit.experiments.plan_rules import SECONDS, each_once, refuse_idle_options
 from audit.experiments.recordings import Recorded, files_of, recorded
 from audit.experiments.results import Row
-from audit.experiments.runner import run_grid
+from audit.experiments.rows import failed_row
+from audit.experiments.runner import Experiment, run_grid
 from audit.experiments.scenarios import scenarios
 from audit.factories import attackers_of, make_attack, make_defenses, make_victim
 from audit.registry import entry, recorded_name

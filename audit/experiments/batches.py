@@ -11,11 +11,9 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from audit.experiments.cell_files import kept_rows, write_cell
+from audit.experiments.cache import claimed, kept_rows, write_cell
 from audit.experiments.grid import Cell, Procedure, Say, not_run, silent
-from audit.experiments.locks import claimed
-from audit.experiments.results import Row
-from audit.experiments.user_error_files import write_user_errors
+from audit.experiments.results import Row, write_user_errors
 from audit.plugins import said
 from audit.shell.deadline import OutOfTime, until
 from audit.shell.debugging import trace

@@ -16,17 +16,16 @@ import numpy as np
 
 from audit.code_identity import code_used
 from audit.experiments import auditing
-from audit.experiments.applicability import obstacle_of
-from audit.experiments.encryption import encrypts, standing_in
-from audit.experiments.experiment import Experiment
+from audit.experiments.applicability import encrypts, obstacle_of, standing_in
+from audit.experiments.cache import cell_path, content_of
 from audit.experiments.grid import Cell, Procedure, Say, only_ratings
-from audit.experiments.metric_rows import HEADLINE, failed_row
-from audit.experiments.naming import cell_path, content_of
 from audit.experiments.options import check
 from audit.experiments.plan import Audit, Comparison
 from audit.experiments.plan_rules import each_once, refuse_too_many
 from audit.experiments.results import Row, make_row
 from audit.experiments.round_cost import cost_of
+from audit.experiments.rows import HEADLINE, failed_row
+from audit.experiments.runner import Experiment
 from audit.experiments.scenarios import one_scenario
 from audit.factories import attackers_of, make_attack, make_defenses, make_victim
 from audit.registry import entry, recorded_name

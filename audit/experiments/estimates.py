@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from audit.experiments.cell_files import seconds_of
+from audit.experiments.cache import seconds_of
 from audit.experiments.cluster import Cluster
 from audit.experiments.grid import Cell, Procedure, Report, silent
 from audit.experiments.processes import processes_of

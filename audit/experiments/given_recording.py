@@ -14,15 +14,15 @@ from attacks.identify.identify import identify
 from audit.code_identity import attack_code
 from audit.experiments.attack_rows import Attempt, rows_of, users_of_others
 from audit.experiments.auditing import check_adversary
+from audit.experiments.cache import cell_path
 from audit.experiments.grid import Cell, Found, Procedure, Report, Say, silent
 from audit.experiments.hints import lists_open, other_adversary
 from audit.experiments.ladder import by_cost, is_exhaustive, not_needed
-from audit.experiments.metric_rows import failed_row
-from audit.experiments.naming import cell_path
 from audit.experiments.options import check
 from audit.experiments.plan import GivenRecording
 from audit.experiments.plan_rules import SECONDS, refuse_idle_options
 from audit.experiments.results import Row
+from audit.experiments.rows import failed_row
 from audit.experiments.runner import run_grid
 from audit.factories import make_attack
 from audit.keys import view_of

@@ -9,9 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from audit.experiments.claimed_rows import ANSWERED, PROBABILITY
-from audit.experiments.metric_rows import ALONE
 from audit.experiments.results import Row
+from audit.experiments.rows import ALONE, ANSWERED, PROBABILITY
 from audit.registry import entry, is_guess
 from audit.scoring.metrics import RATED_SET_METRICS
 from audit.scoring.verdicts import LEAK

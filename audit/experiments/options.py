@@ -1,8 +1,8 @@
 """Every option of the plans, once: its type, its rule, and how a command line has it.
 
 A plan is a frozen dataclass whose fields are annotated with these. From its fields come the command's options
-(``audit.cli.plan_options``), the keys of a campaign's blocks (``audit.campaigns.blocks``) and what is checked
-(``check``), in the same words wherever a value comes from.
+(``audit.cli.options.from_plan``), the keys of a campaign's blocks and what is checked (``check``), in the
+same words wherever a value comes from.
 """
 
 from __future__ import annotations

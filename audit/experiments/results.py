@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from audit.scoring.prediction_errors import UserErrors
 from victims.common.errors import InputError, printable
 from victims.common.files import replacing, write_text
 from victims.common.json_text import json_of
@@ -136,3 +137,24 @@ def _cell(where: str, name: str, value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e300:
         raise InputError(f"{where}: {name} must be a finite number or null, got {value!r:.60}")
     return value
+
+
+def write_user_errors(cell: Path, sums: np.ndarray) -> None:
+    """Keep the sums of one training."""
+    with replacing(_beside(cell)) as partial, partial.open("wb") as file:
+        np.save(file, sums, allow_pickle=False)
+
+
+def read_user_errors(cell: Path, n_users: int) -> UserErrors | None:
+    """Read the sums of one training."""
+    try:
+        table = np.load(_beside(cell), allow_pickle=False, mmap_mode="r")
+    except (OSError, ValueError):
+        return None
+    if table.shape != (3, n_users) or table.dtype != np.float64:
+        return None
+    return UserErrors(*np.array(table)[:, None])
+
+
+def _beside(cell: Path) -> Path:
+    return cell.with_suffix(".users.npy")

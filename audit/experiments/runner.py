@@ -5,18 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from audit.experiments.batches import Batch, Done, Step, claim_of, keep, run_batch
-from audit.experiments.cell_files import kept_rows
+from audit.experiments.cache import kept_rows, remove_stale, remove_unclaimed
 from audit.experiments.cluster import Cluster, LostError, on_workers
 from audit.experiments.grid import Cell, Found, Procedure, Report, not_run, refuse_if_none_applies, silent
-from audit.experiments.locks import remove_stale, remove_unclaimed
 from audit.experiments.processes import KilledError, in_processes, in_this_process, supervised
 from audit.experiments.results import Row, write_results
 from victims.common.errors import OutputError
+from victims.data.ratings import Ratings
 
 WRITTEN = 2.0  # seconds between two times that the files are written while a batch goes on
 Task = TypeVar("Task")
@@ -187,3 +188,33 @@ def _tidy(firsts: Sequence[Cell[Task]], directory: Path | None, keep_scratch: bo
         claim = claim_of(cell)
         if claim is not None and not keep_scratch:
             remove_unclaimed(claim, cell.scratch)
+
+
+Plan = TypeVar("Plan")
+
+
+@dataclass(frozen=True)
+class Experiment(Generic[Plan, Task, Prepared]):
+    """One question, asked of ratings."""
+
+    # the plan with everything chosen that was left open; settled again it stays the same. What is wrong is
+    # refused, before any ratings are loaded
+    settle: Callable[[Plan], Plan]
+    # of a settled plan on ratings, with the directory of the results, in the order of the rows; it refuses
+    # what the ratings do not allow
+    cells: Callable[[Plan, Ratings, Path], list[Cell[Task]]]
+    procedure: Procedure[Task, Ratings, Prepared]  # how a cell becomes rows
+
+    def run(
+        self,
+        plan: Plan,
+        ratings: Ratings,
+        directory: Path,
+        *,
+        jobs: int | Cluster = -1,
+        report: Report = silent,
+        found: Found = silent,
+    ) -> list[Row]:
+        """Run every cell that is not there yet and write the result files."""
+        cells = self.cells(self.settle(plan), ratings, directory)
+        return run_grid(cells, self.procedure, ratings, directory, jobs=jobs, report=report, found=found)

@@ -15,13 +15,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from scipy.special import ndtri
+from scipy.stats import false_discovery_control
 
 from audit.experiments.results import Row, make_row
 from audit.factories import make_defenses
 from audit.registry import is_guess
-from audit.scoring.verdicts import NOT_TESTED
+from audit.scoring.verdicts import INCONCLUSIVE, LEAK, NOT_TESTED
 from victims.common.errors import InputError
 
 STRONGEST = "strongest"  # last part of the metric's name
@@ -95,3 +97,29 @@ def _knowing(defense: str) -> set[str]:
         return {attacker.name for one in make_defenses(defense or "none") for attacker in one.attackers}
     except InputError:  # of a package that is not installed any more
         return set()
+
+
+RATE = 0.05
+
+
+def controlled(rows: Sequence[Row]) -> list[Row]:
+    """Call a leak INCONCLUSIVE where it would not stand among that many answers."""
+    tested = [position for position, row in enumerate(rows) if _is_test(row)]
+    if not tested:
+        return list(rows)
+    adjusted = false_discovery_control([rows[position]["p_value"] for position in tested])
+    out = list(rows)
+    for position, value in zip(tested, adjusted.tolist(), strict=True):
+        if rows[position]["verdict"] == LEAK and value > RATE:
+            reason = (
+                f"p = {rows[position]['p_value']:.2g} alone; among {len(tested)} answers that are looked at "
+                f"together false leaks would be {value:.2g} of those told, and at most {RATE:g} may be"
+            )
+            out[position] = {**rows[position], "verdict": INCONCLUSIVE, "reason": reason}
+    return out
+
+
+def _is_test(row: Mapping[str, Any]) -> bool:
+    value = row["p_value"]
+    known = isinstance(value, float) and math.isfinite(value)
+    return known and row["status"] == "ran" and bool(row["verdict"]) and not is_guess(row["attack"])

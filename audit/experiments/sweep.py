@@ -16,15 +16,15 @@ import numpy as np
 
 from audit.code_identity import code_used
 from audit.experiments.answers import answered
-from audit.experiments.experiment import Experiment
+from audit.experiments.cache import cell_path, content_of, digest
 from audit.experiments.grid import Cell, Procedure, Say
-from audit.experiments.metric_rows import failed_row, metric_rows
-from audit.experiments.naming import cell_path, content_of, digest
 from audit.experiments.options import check
 from audit.experiments.plan import PUBLISHED, Sweep
 from audit.experiments.plan_rules import each_once, refuse_idle_options, refuse_too_many
 from audit.experiments.recordings import files_of, recorded, sampled
 from audit.experiments.results import Row
+from audit.experiments.rows import failed_row, metric_rows
+from audit.experiments.runner import Experiment
 from audit.experiments.scenarios import scenarios
 from audit.factories import make_attack, make_victim
 from audit.registry import entry, recorded_name

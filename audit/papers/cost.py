@@ -14,13 +14,13 @@ import numpy as np
 
 from audit.code_identity import code_used
 from audit.experiments.applicability import obstacle_of
-from audit.experiments.experiment import Experiment
+from audit.experiments.cache import cell_path, content_of
 from audit.experiments.grid import Cell, Procedure, Say, only_ratings
-from audit.experiments.metric_rows import failed_row
-from audit.experiments.naming import cell_path, content_of
 from audit.experiments.plan_rules import CLIENTS, NAME, OPTIONS, SEED, TEXT, each_once, refuse_too_many
 from audit.experiments.results import Row, make_row
 from audit.experiments.round_cost import SAMPLE_ROWS, Cost, cost_of, timed
+from audit.experiments.rows import failed_row
+from audit.experiments.runner import Experiment
 from audit.experiments.scenarios import scenario_of
 from audit.factories import make_defense, make_defenses, make_victim
 from audit.registry import recorded_name

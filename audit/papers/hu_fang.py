@@ -16,10 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from audit.code_identity import code_used
-from audit.experiments.experiment import Experiment
+from audit.experiments.cache import cell_path, content_of
 from audit.experiments.grid import Cell, Procedure, Say
-from audit.experiments.metric_rows import failed_row
-from audit.experiments.naming import cell_path, content_of
 from audit.experiments.plan_rules import (
     FACTORS,
     N_ROUNDS,
@@ -34,8 +32,9 @@ from audit.experiments.plan_rules import (
     refuse_too_many,
 )
 from audit.experiments.private_mf import NOWHERE, TESTED, VICTIM, system_of
-from audit.experiments.results import Row, make_row
-from audit.experiments.user_error_files import read_user_errors
+from audit.experiments.results import Row, make_row, read_user_errors
+from audit.experiments.rows import failed_row
+from audit.experiments.runner import Experiment
 from audit.factories import make_defenses, make_victim
 from audit.scoring.prediction_errors import UserErrors, interval_over_users
 from defenses.accounting.ranges import NOISES

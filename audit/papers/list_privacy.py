@@ -18,12 +18,12 @@ from typing import Any, NamedTuple
 
 from attacks.closed_form.lists.rated_set import RatedSet
 from audit.code_identity import code_used
+from audit.experiments.cache import cell_path, content_of
 from audit.experiments.grid import Cell, Procedure, Report, Say, silent
-from audit.experiments.metric_rows import failed_row, metric_rows
-from audit.experiments.naming import cell_path, content_of
 from audit.experiments.recordings import Recorded, files_of, recorded
 from audit.experiments.results import Row, make_row
 from audit.experiments.round_cost import SAMPLE_ROWS, cost_of
+from audit.experiments.rows import failed_row, metric_rows
 from audit.experiments.runner import run_grid
 from audit.factories import make_defense, make_defenses, make_victim
 from audit.keys import view_of

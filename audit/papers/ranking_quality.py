@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from audit.code_identity import code_used
-from audit.experiments.applicability import obstacle_of
-from audit.experiments.encryption import standing_in, without_encryption
-from audit.experiments.experiment import Experiment
+from audit.experiments.applicability import obstacle_of, standing_in, without_encryption
+from audit.experiments.cache import cell_path, content_of
 from audit.experiments.grid import Cell, Procedure, Say, only_ratings
-from audit.experiments.metric_rows import failed_row
-from audit.experiments.naming import cell_path, content_of
 from audit.experiments.plan_rules import N_ROUNDS, NAME, OPTIONS, RUNS, SEED, TEXT, each_once
 from audit.experiments.results import Row, make_row
+from audit.experiments.rows import failed_row
+from audit.experiments.runner import Experiment
 from audit.experiments.scenarios import one_scenario
 from audit.factories import make_defenses, make_victim
 from audit.registry import recorded_name

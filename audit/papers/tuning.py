@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from audit.code_identity import code_used
+from audit.experiments.cache import content_of, digest
 from audit.experiments.grid import Report, silent
-from audit.experiments.naming import content_of, digest
 from audit.factories import make_defenses, make_victim
 from victims.common.errors import InputError
 from victims.common.seeds import Purpose, generator

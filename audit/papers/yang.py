@@ -19,10 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from audit.code_identity import code_used
-from audit.experiments.experiment import Experiment
+from audit.experiments.cache import cell_path, content_of
 from audit.experiments.grid import Cell, Procedure, Say
-from audit.experiments.metric_rows import failed_row
-from audit.experiments.naming import cell_path, content_of
 from audit.experiments.plan_rules import (
     FACTORS,
     N_ROUNDS,
@@ -35,6 +33,8 @@ from audit.experiments.plan_rules import (
     refuse_too_many,
 )
 from audit.experiments.results import Row, make_row
+from audit.experiments.rows import failed_row
+from audit.experiments.runner import Experiment
 from audit.factories import make_victim
 from victims.common.errors import InputError
 from victims.common.seeds import Purpose, generator

@@ -15,8 +15,8 @@ import numpy as np
 
 import factorleak as fl
 from audit.epsilon.claims import Claim, held_out_error, told_ceiling
-from audit.experiments.metric_rows import metric_rows
 from audit.experiments.plan import Claims
+from audit.experiments.rows import metric_rows
 from audit.factories import make_defenses, make_victim
 from audit.scoring.ceiling import Ceiling
 from audit.scoring.truth import read_truth

@@ -11,7 +11,7 @@ from attacks.base import Identities
 from attacks.closed_form.fit.shunned_level import OPEN_OFFSET
 from attacks.sums.aggregate import Aggregate
 from attacks.sums.peeling import findings, sums_of_round
-from audit.experiments.metric_rows import metric_rows
+from audit.experiments.rows import metric_rows
 from audit.factories import make_defense
 from audit.keys import view_of
 from audit.scoring.score import score

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from audit.campaigns.campaign_file import read_campaign
-from audit.campaigns.campaign_plans import load_data, matrix_of
+from audit.campaigns.campaign_file import load_data, matrix_of, read_campaign
 from audit.campaigns.matrix import listed
-from audit.experiments.false_discoveries import controlled
 from audit.experiments.results import rows_of
+from audit.experiments.strongest import controlled
 from victims.common.errors import InputError
 
 DATA = "synthetic:users=20,items=20,ratings_per_user=8"

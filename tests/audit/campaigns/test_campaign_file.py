@@ -6,8 +6,7 @@ import re
 
 import pytest
 
-from audit.campaigns.campaign_file import read_campaign
-from audit.campaigns.campaign_plans import load_data, matrix_of
+from audit.campaigns.campaign_file import load_data, matrix_of, read_campaign
 from audit.campaigns.matrix import listed
 from victims.common.errors import InputError
 

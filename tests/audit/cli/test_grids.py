@@ -99,9 +99,7 @@ class TestHowLong:
 
     def test_figures_are_drawn_while_a_sweep_goes_on(self, run, tmp_path, monkeypatch):
         drawn = []
-        monkeypatch.setattr(
-            "reports.figures.sweep_figures", lambda rows, *_: drawn.append(len(rows)) or []
-        )
+        monkeypatch.setattr("reports.figures.sweep_figures", lambda rows, *_: drawn.append(len(rows)) or [])
         monkeypatch.setattr("audit.cli.sweep.REDRAWN", -1.0)
         words = ("sweep", "--data", SMALL, "--update", "sgd", "--attack", "guess-majority", "--jobs", 1)
         code, _, error = run(*words, "--scales", "0,1", "--rounds", 1, "--users", 20, "--out", tmp_path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from audit.experiments.against import BETTER, GONE, NEW, SAME, UNTESTED, WORSE, changes
+from audit.experiments.builds import BETTER, GONE, NEW, SAME, UNTESTED, WORSE, changes
 from tests.reports.page.test_page import leak, untested
 
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from audit.experiments.cell_files import kept_rows, read_cell, write_cell
+from audit.experiments.cache import kept_rows, read_cell, write_cell
 from audit.experiments.results import make_row
 
 ROW = make_row(victim="mf", metric="rating_accuracy", value=0.5, status="ran")

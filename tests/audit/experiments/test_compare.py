@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from audit.experiments.applicability import encrypts, standing_in, without_encryption
 from audit.experiments.comparison import run, settled
-from audit.experiments.encryption import encrypts, standing_in, without_encryption
 from audit.experiments.hints import lists_named_to
 from audit.experiments.plan import Comparison
 from reports.figures import comparison_figure

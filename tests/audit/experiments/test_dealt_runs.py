@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import factorleak as fl
-from audit.experiments import attack_rows, claimed_rows, dealt_runs, shuffled_null
+from audit.experiments import attack_rows, permuted
+from audit.experiments import rows as result_rows
 from audit.experiments.answers import answered
 from audit.keys import view_of
 from audit.scoring.truth import read_truth
@@ -49,7 +50,7 @@ def dealt(recording, n_right: int):
     wrong = np.arange(12) >= n_right
     blocks = (replace(block, value=np.where(wrong, 6 - block.value, block.value)),)
     told = []
-    found = dealt_runs.dealt_values(
+    found = permuted.dealt_values(
         "grid",
         {},
         0,
@@ -82,7 +83,7 @@ def test_it_ends_with_the_first_dealing_that_is_as_good(recording):
 
 def test_time_ends_it(recording, monkeypatch):
     clock = iter(range(0, 100_000, 250))
-    monkeypatch.setattr(shuffled_null.time, "monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr(permuted.time, "monotonic", lambda: float(next(clock)))
     found, _ = dealt(recording, 12)
     assert len(found.values) == 3
     assert found.n_unbeaten == 97
@@ -93,8 +94,8 @@ def test_without_truth_answers_to_dealt_rows_end_it(recording, monkeypatch):
     """Where every dealing is answered, ten make the baseline and no more are made."""
     view = view_of(open_transcript(recording), "server")
     answer = answered("grid", {}, view, 0)
-    monkeypatch.setattr(claimed_rows, "dealt_answers", lambda *_args: (answer for _ in range(100)))
-    row = claimed_rows.claimed_rows({"attack": "grid"}, "grid", {}, 0, view, answer)[0]
+    monkeypatch.setattr(result_rows, "dealt_answers", lambda *_args: (answer for _ in range(100)))
+    row = result_rows.claimed_rows({"attack": "grid"}, "grid", {}, 0, view, answer)[0]
     assert row["verdict"] == "INCONCLUSIVE"
     assert row["baseline"] == 1
     assert "10 of 100 times" in row["reason"]
@@ -108,8 +109,8 @@ def test_without_truth_the_test_that_decides_is_the_one_that_is_named(tmp_path, 
         replace(whole, blocks=(), abstained=dict.fromkeys(whole.users[silent].tolist(), "made to abstain"))
         for silent in (np.arange(20) >= 6, np.arange(20) < 19)
     )
-    monkeypatch.setattr(claimed_rows, "dealt_answers", lambda *args: (others for _ in range(args[4])))
-    row = claimed_rows.claimed_rows({"attack": "grid"}, "grid", {}, 0, view, few)[0]
+    monkeypatch.setattr(result_rows, "dealt_answers", lambda *args: (others for _ in range(args[4])))
+    row = result_rows.claimed_rows({"attack": "grid"}, "grid", {}, 0, view, few)[0]
     assert f"the test gives {row['p_value']:.2g}" in row["reason"]
     assert "sign test" not in row["reason"]
 
@@ -123,7 +124,7 @@ def test_seconds_of_a_row_hold_its_replicates(recording, monkeypatch, with_truth
         runs.append(given)
         return answered(*given)
 
-    for module in (attack_rows, shuffled_null):
+    for module in (attack_rows, permuted):
         monkeypatch.setattr(module, "answered", ticking)
     monkeypatch.setattr(attack_rows.time, "perf_counter", lambda: float(len(runs)))
     truth = read_truth(recording.with_name("t.truth.arrow")) if with_truth else None

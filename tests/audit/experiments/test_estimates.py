@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from audit.experiments.cell_files import seconds_of, write_cell
+from audit.experiments.cache import seconds_of, write_cell
 from audit.experiments.estimates import estimated, trials, try_out
 from audit.experiments.grid import Cell, Procedure, only_ratings, refuse
 from audit.experiments.results import make_row

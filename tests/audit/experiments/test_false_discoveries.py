@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from audit.experiments.false_discoveries import controlled
+from audit.experiments.strongest import controlled
 from audit.scoring.verdicts import INCONCLUSIVE, LEAK, summarise
 from tests.reports.page.test_page import leak
 from tests.tools.verdicts import CASES, HEAD, line

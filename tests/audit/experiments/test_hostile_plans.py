@@ -11,8 +11,7 @@ import re
 import pytest
 
 import factorleak as fl
-from audit.campaigns.campaign_file import read_campaign
-from audit.campaigns.campaign_plans import matrix_of
+from audit.campaigns.campaign_file import matrix_of, read_campaign
 from audit.experiments.applicability import obstacle_of
 from audit.experiments.auditing import run as run_campaign
 from audit.experiments.auditing import settled

@@ -9,8 +9,7 @@ import pytest
 
 from attacks.base import Reconstruction
 from attacks.metadata.guess import GuessMajority
-from audit.experiments.answers import WrongAnswer, answered, answered_or_refused
-from audit.experiments.lent import lent
+from audit.experiments.answers import WrongAnswer, answered, answered_or_refused, lent
 from audit.plugins import said
 from audit.registry import entries
 from victims.common.errors import InputError

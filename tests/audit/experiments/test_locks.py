@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-from audit.experiments.locks import claimed, remove_stale, remove_unclaimed
+from audit.experiments.cache import claimed, remove_stale, remove_unclaimed
 from victims.common.files import partial_name
 
 
@@ -24,7 +24,7 @@ def test_stale_files_go(tmp_path):
 
 def test_who_comes_second_waits_and_says_so(tmp_path):
     code = (
-        "import sys; from pathlib import Path; from audit.experiments.locks import claimed\n"
+        "import sys; from pathlib import Path; from audit.experiments.cache import claimed\n"
         f"with claimed(Path({str(tmp_path / 'cells' / 'c.json')!r})): print('in')\n"
     )
     with claimed(tmp_path / "cells" / "c.json"):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from audit.experiments.cell_files import read_cell
+from audit.experiments.cache import read_cell
 from audit.experiments.grid import Cell, Procedure, only_ratings, refuse
 from audit.experiments.results import make_row
 from audit.experiments.runner import run_grid

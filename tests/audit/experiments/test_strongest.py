@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from audit.experiments.junit import write_junit
+from audit.experiments.builds import write_junit
 from audit.experiments.results import make_row
 from audit.experiments.strongest import strongest
 

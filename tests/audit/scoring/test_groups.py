@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from attacks.base import Reconstruction
-from audit.experiments.metric_rows import metric_rows
+from audit.experiments.rows import metric_rows
 from audit.scoring.groups import GROUP_METRICS, group_scores
 from audit.scoring.score import score
 from tests.audit.scoring.test_metrics import block, manifest, truth_of

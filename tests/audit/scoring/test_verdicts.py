@@ -12,7 +12,7 @@ from scipy.stats import binom
 import factorleak as fl
 from attacks.base import Estimates, Identities, Linked, Outcome, Reconstruction, all_abstain
 from attacks.likelihood.sign_test import p_value
-from audit.experiments.metric_rows import metric_rows
+from audit.experiments.rows import metric_rows
 from audit.factories import make_attack
 from audit.scoring.pseudonyms import Senders
 from audit.scoring.score import score

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from scipy import integrate, optimize, stats
 
-from audit.cli.accounts import show_accounts
-from audit.cli.output import Output
+from audit.cli.output import Output, show_accounts
 from audit.epsilon.accounts import ALL, ONE, accounts_of
 from audit.factories import make_defenses, make_victim
 from defenses.accounting.row_noise import of_gaussian, of_laplace

@@ -1,4 +1,4 @@
-"""Files of finished cells: their rows, with a checksum."""
+"""Cells on disk: a name that is a hash of all that determines the rows, a checksum, one run at a time."""
 
 from __future__ import annotations
 
@@ -6,15 +6,41 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import psutil
+from filelock import FileLock, Timeout
 
 from audit.experiments.results import COLUMNS, Row
 from audit.shell.notes import note
 from victims.common.errors import InputError
-from victims.common.files import write_text
+from victims.common.files import output, remove, write_text, writer_of
 from victims.common.given_files import small_file
+from victims.data.ratings import Ratings
+
+
+def digest(identity: Mapping[str, Any]) -> str:
+    """Hash what determines something."""
+    text = json.dumps(identity, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def content_of(ratings: Ratings) -> str:
+    """Hash the ratings, attributes and features themselves."""
+    content = hashlib.sha256()
+    for array in (ratings.indptr, ratings.items, ratings.values, ratings.attributes, ratings.item_features):
+        content.update(np.ascontiguousarray(array).tobytes())
+    return content.hexdigest()
+
+
+def cell_path(directory: Path, label: str, identity: Mapping[str, Any]) -> Path:
+    """Name the file of a cell's rows."""
+    return directory / "cells" / f"{label}-{digest(identity)}.json"
+
 
 FORMAT = "factorleak-cell-1"
 CELL_BYTES = 64 << 20  # most that a file of rows may have
@@ -88,3 +114,51 @@ def kept_rows(path: Path, say: Callable[[str], None] = note) -> list[Row] | None
     except InputError as error:
         say(f"a cell is computed again: {error}")
         return None
+
+
+POLL = 0.2  # seconds between two looks at a lock that another run holds
+
+
+@contextmanager
+def claimed(path: Path) -> Iterator[None]:
+    """Keep other runs from working on a path meanwhile; where one does, wait for it, and say so."""
+    with output(path):
+        lock = _lock(path)
+        Path(lock.lock_file).parent.mkdir(parents=True, exist_ok=True)
+        try:
+            lock.acquire(blocking=False)
+        except Timeout:
+            note(f"another run works on {path.parent.name}/{path.stem}; waiting for it")
+            lock.acquire(poll_interval=POLL)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def remove_unclaimed(claim: Path, paths: Iterable[Path]) -> None:
+    """Remove files and folders, unless another run holds the claim that they belong to."""
+    lock = _lock(claim)
+    with suppress(Timeout, OSError), lock.acquire(blocking=False):
+        for path in paths:
+            remove(path)
+
+
+def _lock(path: Path) -> FileLock:
+    """The lock of a path, in a folder beside the path's."""
+    name = digest({"name": f"{path.parent.name}/{path.name}"})
+    return FileLock(path.parent.parent / ".locks" / f"{name}.lock")
+
+
+def remove_stale(directory: Path) -> None:
+    """Remove what processes that were killed had begun to write."""
+    for path in directory.rglob(".*.partial"):
+        if (writer := writer_of(path)) is not None and not _runs(writer):
+            remove(path)
+
+
+def _runs(process: int) -> bool:
+    try:
+        return psutil.Process(process).status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False

@@ -1,10 +1,10 @@
-"""What became better or worse since earlier results, beyond the noise of both.
+"""What a build server asks of results: JUnit XML, and what became better or worse beyond the noise of both.
 
 Rows of the same system, adversary, attack, rounds and metric are held against each other by their advantage.
 Both intervals are taken for independent, which is cautious where the same clients were attacked twice, and
 normal; the standard error is at least 1.5 / clients, for a bootstrap of equal values has no width (rule of
 three). Over all comparisons the chance of any false "worse" or "better" is at most ``LEVEL``. What was tested
-before and is not today is told too: it is no improvement.
+before and is not today is reported as well: it is no improvement.
 
 References
 ----------
@@ -14,13 +14,19 @@ S. Holm, "A Simple Sequentially Rejective Multiple Test Procedure", Scand. J. St
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 from scipy.special import ndtr, ndtri
 
+from audit.experiments.strongest import STRONGEST
 from audit.registry import is_guess
+from audit.scoring.groups import GROUP_METRICS
+from victims.common.errors import printable
+from victims.common.files import write_text
 
 LEVEL = 0.05
 CELL = ("victim", "update", "weighting", "data", "defense", "adversary", "attack", "rounds", "metric")
@@ -126,3 +132,65 @@ def _holm(p_values: Sequence[float]) -> list[float]:
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else "" if value is None else f"{value:g}"
+
+
+NOT_TESTED = "NOT TESTED"
+
+
+def write_junit(
+    path: Path, rows: Sequence[Mapping[str, Any]], crossed: Callable[[Mapping[str, Any]], Sequence[str]]
+) -> None:
+    """Write the file."""
+    cases = [
+        _case(row, crossed(row))
+        for row in rows
+        if isinstance(row["attack"], str)
+        and not is_guess(row["attack"])
+        and (not _describes(row) or crossed(row))
+    ]
+    tags = [child.tag for case in cases for child in case if child.tag != "system-out"]
+    suite = ElementTree.Element("testsuite", name="factorleak", tests=str(len(cases)))
+    for count, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+        suite.set(count, str(tags.count(tag)))
+    suite.extend(cases)
+    root = ElementTree.Element("testsuites")
+    root.append(suite)
+    ElementTree.indent(root)
+    write_text(path, ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n")
+
+
+def _describes(row: Mapping[str, Any]) -> bool:
+    """Whether a row is no answer of its own: of a group of clients, or of the strongest answer again."""
+    return row["metric"] in GROUP_METRICS or str(row["metric"]).endswith(f"/{STRONGEST}")
+
+
+def _case(row: Mapping[str, Any], crossed: Sequence[str]) -> ElementTree.Element:
+    place = (
+        f"{row['victim']}.{row['update']}/{row['weighting']}.{row['defense'] or 'none'}.{row['adversary']}"
+    )
+    case = ElementTree.Element(
+        "testcase", classname=printable(place), name=f"{row['attack']}: {row['metric']}"
+    )
+    seconds = row["seconds"]
+    if isinstance(seconds, float) and math.isfinite(seconds):
+        case.set("time", f"{seconds:.3f}")
+    reason = printable(row["reason"] or "")
+    if crossed:
+        words = "; ".join(f"--fail-on {text} is crossed" for text in crossed)
+        ElementTree.SubElement(
+            case, "failure", type=str(row["verdict"]), message=printable(words)
+        ).text = _numbers(row)
+    elif row["status"] == "failed":
+        ElementTree.SubElement(case, "error", message=reason)
+    elif row["status"] != "ran" or row["verdict"] == NOT_TESTED:
+        ElementTree.SubElement(case, "skipped", message=f"{NOT_TESTED}: {reason}")
+    else:
+        ElementTree.SubElement(case, "system-out").text = _numbers(row)
+    return case
+
+
+def _numbers(row: Mapping[str, Any]) -> str:
+    return (
+        f"value {row['value']} [{row['ci_low']}, {row['ci_high']}], best guess {row['baseline']}, advantage "
+        f"{row['advantage']}, verdict {row['verdict']}"
+    )
