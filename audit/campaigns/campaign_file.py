@@ -57,7 +57,7 @@ from victims.common.complaints import first_complaint
 from victims.common.errors import InputError
 from victims.common.validation import each, require
 from victims.data.ratings import Ratings
-from victims.evaluation.ranks import Cut
+from victims.evaluation.ranking import Cut
 from victims.transcript.spelling import closest
 
 Word = Annotated[str, Field(min_length=1, max_length=500)]

@@ -35,7 +35,7 @@ from audit.scoring.verdicts import INCONCLUSIVE, LEAK, NO_EVIDENCE, NOT_TESTED
 from audit.shell.exits import Exit
 from reports.verdicts import UNFINISHED, why_silent
 from victims.common.errors import InputError
-from victims.evaluation.ranks import Quality
+from victims.evaluation.ranking import Quality
 
 FIELDS = ("advantage", "advantage_low", "advantage_high", "value", "ci_low", "ci_high", "p_value")
 OPERATORS: dict[str, Callable[[float, float], bool]] = {

@@ -75,8 +75,7 @@ def quality(
     from audit.papers.ranking_quality import EXPERIMENT, Plan, settled, with_popularity
     from reports.tables import quality_table
     from reports.words import worse_than_mean
-    from victims.evaluation.ranking_cases import SCENARIOS
-    from victims.evaluation.ranks import Cut
+    from victims.evaluation.ranking import SCENARIOS, Cut
 
     output = Output(quiet, as_json, estimate)
     who = workers(jobs, distributed)

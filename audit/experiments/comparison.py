@@ -32,9 +32,7 @@ from audit.registry import entry, recorded_name
 from audit.scoring.verdicts import NOT_TESTED
 from victims.common.errors import InputError
 from victims.data.ratings import Ratings
-from victims.evaluation.ranking import ranked, trained
-from victims.evaluation.ranking_cases import case
-from victims.evaluation.ranks import constant, popular
+from victims.evaluation.ranking import case, constant, popular, ranked, trained
 from victims.evaluation.rating_error import errors, why_poor
 from victims.protocols.base import Attacker
 

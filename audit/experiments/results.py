@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from audit.scoring.prediction_errors import UserErrors
 from victims.common.errors import InputError, printable
 from victims.common.files import replacing, write_text
-from victims.common.json_text import json_of
+from victims.common.given_files import json_of
 
 COLUMNS = (
     "victim", "update", "weighting", "data", "defense", "adversary", "attack", "rounds", "seed",

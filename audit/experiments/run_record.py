@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from audit.plugins import own_code
 from victims.common.errors import printable
 from victims.common.files import write_text
-from victims.common.json_text import json_of
+from victims.common.given_files import json_of
 
 RUN_FILE = "run.json"
 PACKAGES = ("numpy", "scipy", "jax", "pandas", "pyarrow", "phe")

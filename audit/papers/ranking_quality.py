@@ -22,9 +22,18 @@ from victims.common.errors import InputError
 from victims.common.validation import Rule, each, one_of, require_fields
 from victims.data.ratings import Ratings
 from victims.data.subsets import refuse_unknown_rule
-from victims.evaluation.ranking import fold_in_obstacle, ranked, trained
-from victims.evaluation.ranking_cases import EXISTING, SCENARIOS, case
-from victims.evaluation.ranks import PAPER, READINGS, Cut, popular
+from victims.evaluation.ranking import (
+    EXISTING,
+    PAPER,
+    READINGS,
+    SCENARIOS,
+    Cut,
+    case,
+    fold_in_obstacle,
+    popular,
+    ranked,
+    trained,
+)
 from victims.evaluation.rating_error import errors, why_poor
 from victims.protocols.base import Victim
 
@@ -46,7 +55,7 @@ class Plan:
     defense: str = "privmvmf"
     rounds: int = 200
     runs: int = 5
-    scenarios: tuple[str, ...] = SCENARIOS  # see ``victims.evaluation.ranking_cases``
+    scenarios: tuple[str, ...] = SCENARIOS  # see ``victims.evaluation.ranking``
     cut: Cut = PAPER  # length of the lists, and which ratings are relevant
     seed: int = 0
     split: str = "random"  # how ratings of existing users are held out: a rule of ``victims.data.subsets``

@@ -25,8 +25,7 @@ from victims.common.seeds import Purpose, generator
 from victims.common.validation import at_least, between, require_fields
 from victims.data.ratings import Ratings
 from victims.data.subsets import folds
-from victims.evaluation.ranking_cases import Case
-from victims.evaluation.ranks import rank
+from victims.evaluation.ranking import Case, rank
 from victims.evaluation.rating_error import predictions
 from victims.protocols.base import Victim
 from victims.training import start

@@ -2,7 +2,7 @@
 
 Behind ``papers predict --victim dpmf-yang``: Table 4 and Figures 4 to 6. A cell trains one system once on
 70 % of the records and measures RMSE in units of 0..1, P@5 and R@5 in both universes
-(``victims.evaluation.feedback_quality``), and what is sent in a round, beside the constant mean and
+(``victims.evaluation.feedback``), and what is sent in a round, beside the constant mean and
 popularity. References come from other people's packages; where one is not installed its cell is a row with
 the reason.
 """
@@ -41,17 +41,21 @@ from victims.common.seeds import Purpose, generator
 from victims.common.validation import each, one_of, require_fields
 from victims.data.ratings import Ratings
 from victims.data.subsets import of_users
-from victims.evaluation.feedback_quality import hits, popularity, unit_rmse, unit_values
-from victims.evaluation.feedback_split import FeedbackSplit, feedback_split
-from victims.evaluation.implicit_pmf import implicit_pmf
-from victims.evaluation.references import (
+from victims.evaluation.feedback import (
     PACKAGES,
+    FeedbackSplit,
+    feedback_split,
     gaussian_pmf,
+    hits,
+    implicit_pmf,
+    popularity,
     svd_plus_plus,
+    traffic,
+    unit_rmse,
+    unit_values,
     version_of,
     weighted_factorisation,
 )
-from victims.evaluation.traffic import traffic
 from victims.training import start
 
 THING = "a prediction with dpmf-yang"

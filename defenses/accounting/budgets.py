@@ -1,25 +1,77 @@
-"""Who wants how much privacy: the specification of paper 002, Table 2.
+"""Privacy budgets of ratings (Hu & Fang 2023): drawn, or weights from a file, and thresholds of sampling.
 
-Users and items fall into three groups (conservative, moderate, liberal) by fixed shares. A weight is uniform
-in [low, middle) for the conservative, in [middle, 1) for the moderate, and 1 for the liberal. The budget of a
-rating is epsilon_ij = epsilon beta_i gamma_j, with W = beta gamma^T the privacy weights.
-
-W is drawn from the seed alone, so all parts of one system see the same W.
+A file of weights is a table kind, id, weight, with a line for each user and each item. W_ij = beta_i gamma_j
+stays a product (section 5.1.3). The file is read once while it stays as it is.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Float
 
-from defenses.accounting.given_weights import given_weights
 from defenses.accounting.ranges import usable
 from victims.common.errors import InputError
+from victims.common.given_files import existing_file
 from victims.common.seeds import Purpose, generator
 from victims.common.validation import between, positive_share, require_fields
 from victims.data.ratings import Ratings
+from victims.data.tables import read_table
+
+KINDS = ("user", "item")
+Tables = dict[str, dict[str, float]]
+
+
+def given_weights(
+    path: str, ratings: Ratings
+) -> tuple[Float[np.ndarray, " users"], Float[np.ndarray, " items"]]:
+    """The weights of all users and items of some ratings."""
+    stat = existing_file(Path(path)).stat()
+    tables = _read(path, stat.st_mtime_ns, stat.st_size)
+    users, items = (
+        _of(path, tables[kind], kind, ids)
+        for kind, ids in zip(KINDS, (ratings.user_ids, ratings.item_ids), strict=True)
+    )
+    return users, items
+
+
+@lru_cache(maxsize=4)
+def _read(path: str, changed: int, size: int) -> Tables:
+    """The table; what follows the path tells one state of the file from another."""
+    table = read_table(Path(path))
+    table.require("kind", "id", "weight")
+    found: Tables = {kind: {} for kind in KINDS}
+    for row, (kind, name, text) in enumerate(
+        zip(table.text("kind"), table.text("id"), table.text("weight"), strict=True)
+    ):
+        where = f"{path} {table.locate(row)}"
+        if kind not in found:
+            raise InputError(f"{where}: kind must be user or item, got {kind[:40]!r}")
+        if name in found[kind]:
+            raise InputError(f"{where}: {kind} {name[:40]!r} must be named once")
+        try:
+            weight = float(text)
+        except ValueError:
+            weight = float("nan")
+        if not 0 < weight <= 1:
+            raise InputError(f"{where}: weight must be in (0, 1], got {text[:40]!r}")
+        found[kind][name] = weight
+    return found
+
+
+def _of(path: str, weights: dict[str, float], kind: str, ids: np.ndarray) -> Float[np.ndarray, " some"]:
+    names = [str(name) for name in ids.tolist()]
+    missing = [name for name in names if name not in weights]
+    if missing:
+        raise InputError(
+            f"{path} must have a weight for every {kind} of the ratings; {len(missing):,} of {len(names):,} "
+            f"have none, {missing[0][:40]!r} among them"
+        )
+    return np.array([weights[name] for name in names])
 
 
 @dataclass(frozen=True)
@@ -35,7 +87,7 @@ class Specification:
     user_low, user_middle, item_low, item_middle : float
         Weights eps_uc < eps_um, eps_ic < eps_im in (0, 1].
     weights : str
-        A file of weights in place of drawn ones (``defenses.accounting.given_weights``); shares and bounds
+        A file of weights in place of drawn ones (``defenses.accounting.budgets``); shares and bounds
         are then not used.
 
     References
@@ -110,3 +162,22 @@ def _groups(
     weights[order[:first]] = rng.uniform(bounds[0], bounds[1], first)
     weights[order[first:second]] = rng.uniform(bounds[1], 1.0, second - first)
     return weights
+
+
+Threshold = Literal["largest", "mean", "mean-rated", "smallest", "smallest-rated"]
+
+
+def threshold_share(budget: Threshold, weights: Weights, ratings: Ratings) -> float:
+    """t / epsilon; those that end in ``-rated`` are over training ratings, which hang on who rated what."""
+    training = ratings if ratings.sampled_from is None else ratings.sampled_from
+    match budget:
+        case "largest":
+            return 1.0
+        case "mean":
+            return float(weights.user.mean() * weights.item.mean())
+        case "mean-rated":
+            return float(weights.of(training).mean())
+        case "smallest":
+            return float(weights.user.min() * weights.item.min())
+        case "smallest-rated":
+            return float(weights.of(training).min())

@@ -27,10 +27,14 @@ so that a sum without it has less than is counted.
 
 from __future__ import annotations
 
+from typing import Protocol, runtime_checkable
+
 import numpy as np
+from jaxtyping import Float
 from scipy import integrate, optimize, stats
 
 from victims.common.validation import above, at_least, require, strictly_between
+from victims.data.ratings import Ratings
 from victims.protocols.account import DELTA, Line
 
 MOST = 1e9  # epsilon that counts as none
@@ -88,3 +92,15 @@ def _gaussian_delta(epsilon: float, shift: np.ndarray) -> np.ndarray:
     first = stats.norm.cdf(shift / 2 - epsilon / shift)
     second = np.exp(epsilon + stats.norm.logcdf(-shift / 2 - epsilon / shift))
     return np.maximum(first - second, 0)
+
+
+@runtime_checkable
+class Promising(Protocol):
+    """A defense that promises a budget to each rating; others promise nothing.
+
+    It is a claim, not a proof: what is proved is the defense's account (``victims.protocols.account``).
+    """
+
+    def promised(self, ratings: Ratings, seed: int) -> Float[np.ndarray, " ratings"]:
+        """Budget epsilon of every rating in nats, > 0, in the run of this seed."""
+        ...

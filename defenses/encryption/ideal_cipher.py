@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from jaxtyping import Bool, Float, Int
 
-from defenses.encryption.agreed_rules import Rules
+from defenses.encryption.fixed_point import Rules
 from victims.common.errors import InputError
 from victims.protocols.base import Total
 

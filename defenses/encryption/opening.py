@@ -9,8 +9,8 @@ import gmpy2
 import numpy as np
 from phe import paillier
 
-from defenses.encryption.agreed_rules import Rules
 from defenses.encryption.array_cipher import SecretKey
+from defenses.encryption.fixed_point import Rules
 from defenses.encryption.ideal_cipher import IdealCipher
 from defenses.encryption.paillier import Paillier
 from defenses.encryption.paillier_cipher import PaillierCipher

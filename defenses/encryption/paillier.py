@@ -25,9 +25,8 @@ from typing import Any
 
 import numpy as np
 
-from defenses.encryption.agreed_rules import Rules
 from defenses.encryption.array_cipher import KEY_BITS, generate_keys
-from defenses.encryption.fixed_point import LANE_BITS, FixedPoint
+from defenses.encryption.fixed_point import LANE_BITS, FixedPoint, Rules
 from defenses.encryption.ideal_cipher import IdealCipher
 from defenses.encryption.paillier_cipher import PaillierCipher
 from victims.common.errors import InputError

@@ -9,8 +9,8 @@ import numpy as np
 from gmpy2 import mpz
 from jaxtyping import Bool, Float, Int
 
-from defenses.encryption.agreed_rules import Rules
 from defenses.encryption.array_cipher import SecretKey
+from defenses.encryption.fixed_point import Rules
 from victims.common.errors import InputError
 from victims.protocols.base import Total
 

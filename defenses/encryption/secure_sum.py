@@ -17,8 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from defenses.encryption.agreed_rules import Rules
-from defenses.encryption.fixed_point import FixedPoint
+from defenses.encryption.fixed_point import FixedPoint, Rules
 from defenses.encryption.ideal_cipher import IdealCipher
 from victims.common.validation import at_least, between, require_fields
 from victims.data.ratings import Ratings

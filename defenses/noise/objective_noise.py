@@ -32,12 +32,11 @@ from typing import Any, Literal, get_args
 import numpy as np
 from jaxtyping import Float
 
-from defenses.accounting.budgets import Specification, budgets, draw
+from defenses.accounting.budgets import Specification, Threshold, budgets, draw, threshold_share
 from defenses.accounting.proofs import ONE_RATING
 from defenses.accounting.ranges import LEAST, NOISES
 from defenses.accounting.row_noise import NAMED
 from defenses.accounting.shared_noise import CANCELS, first_round
-from defenses.accounting.thresholds import Threshold, threshold_share
 from defenses.noise.client_noise import by_client, standard_normal
 from victims.common.errors import InputError
 from victims.common.seeds import Purpose, generator

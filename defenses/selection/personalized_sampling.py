@@ -18,8 +18,7 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Float
 
-from defenses.accounting.budgets import Specification, draw
-from defenses.accounting.thresholds import threshold_share
+from defenses.accounting.budgets import Specification, draw, threshold_share
 from victims.common.seeds import Purpose, generator
 from victims.common.validation import one_of, require_fields
 from victims.data.ratings import Ratings

@@ -28,7 +28,7 @@ from victims.transcript.reader import open_transcript
 from victims.transcript.view import View
 
 ATTACKS = list(BUILT_IN["attacks"])
-VERBS = {"victims": {"init", "manifest"}, "attacks": {"attack"}, "defenses": {"attackers"}}
+VERBS = {"victims": {"init", "manifest"}, "attacks": {"attack"}, "defenses": {"Defense"}}
 INTERFACES = {"Victim", "Attack", "Defense"}
 READERS = [name for name in ATTACKS if not name.startswith("guess")]
 COMPILED = [name for name in ATTACKS if name.startswith(("root-", "likelihood"))]
@@ -82,15 +82,16 @@ def answer(transcripts):
 class TestRegistry:
     @pytest.mark.parametrize(("group", "verbs"), list(VERBS.items()))
     def test_every_class_is_registered(self, group, verbs):
-        """A class that has the verbs of a group is in its table."""
+        """A class that has the verbs of a group, or its base, is in its table."""
         found = set()
         folder = Path(import_module(group).__path__[0])  # the checkout's, or the wheel's
         for path in folder.rglob("*.py"):
             module = ".".join(path.relative_to(folder.parent).with_suffix("").parts)
             for node in ast.parse(path.read_text()).body:
                 if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                    methods = {n.name for n in node.body if isinstance(n, ast.FunctionDef)}
-                    if verbs <= methods and node.name not in INTERFACES:
+                    has = {n.name for n in node.body if isinstance(n, ast.FunctionDef)}
+                    has |= {ast.unparse(base) for base in node.bases}
+                    if verbs <= has and node.name not in INTERFACES:
                         found.add(f"{module}:{node.name}")
         assert found == {entry.location for entry in BUILT_IN[group].values()}
 

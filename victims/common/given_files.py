@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 from pathlib import Path
+from typing import Any
 
 from victims.common.errors import InputError
 from victims.common.files import reason_of
@@ -36,3 +38,26 @@ def small_file(path: Path, most: int) -> bytes:
     if len(content) > most:
         raise InputError(f"{path} must be at most {most:,} bytes, it has more; give the right file")
     return content
+
+
+def json_of(text: str | bytes) -> Any:
+    """Read JSON whose objects give each key once.
+
+    Examples
+    --------
+    >>> json_of('{"a": [1]}')
+    {'a': [1]}
+    >>> json_of('{"a": 1, "a": 2}')
+    Traceback (most recent call last):
+    ValueError: the key 'a' is given twice; keep one of the two
+    """
+    return json.loads(text, object_pairs_hook=_unrepeated)
+
+
+def _unrepeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    whole = dict(pairs)
+    if len(whole) < len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise ValueError(f"the key {twice!r} is given twice; keep one of the two")
+    return whole

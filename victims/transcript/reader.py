@@ -18,8 +18,7 @@ from pydantic import ValidationError
 
 from victims.common.complaints import first_complaint
 from victims.common.errors import InputError
-from victims.common.given_files import small_file
-from victims.common.json_text import json_of
+from victims.common.given_files import json_of, small_file
 from victims.common.limits import refuse_absurd_sizes, refuse_absurd_table
 from victims.transcript.columns import ColumnFile, find_columns, open_columns
 from victims.transcript.kinds import ATTRIBUTE, ITEM, KINDS, of_implicit

@@ -11,7 +11,7 @@ from reports.paper_figures import trusted_figures
 from reports.paper_tables import error_table, recommendation_table, traffic_table
 from victims.common.errors import InputError
 from victims.data.synthetic import Synthetic, generate
-from victims.evaluation import references
+from victims.evaluation import feedback as references
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytest
 
 from audit.factories import make_defenses
 from defenses.accounting.budgets import draw
-from defenses.accounting.promises import Promising
+from defenses.accounting.shared_noise import Promising
 from defenses.noise.objective_noise import ObjectiveNoise
 from victims.data.synthetic import Synthetic, generate
 

@@ -10,11 +10,16 @@ import pytest
 from victims.common.errors import InputError
 from victims.data.ratings import Ratings
 from victims.data.subsets import Community, community, parse_community
-from victims.evaluation import references
-from victims.evaluation.feedback_quality import hits, popularity, unit_rmse, unit_values
-from victims.evaluation.feedback_split import feedback_split
-from victims.evaluation.implicit_pmf import implicit_pmf
-from victims.evaluation.traffic import traffic
+from victims.evaluation import feedback as references
+from victims.evaluation.feedback import (
+    feedback_split,
+    hits,
+    implicit_pmf,
+    popularity,
+    traffic,
+    unit_rmse,
+    unit_values,
+)
 from victims.protocols.dmf import DMF
 from victims.protocols.dpmf_yang import DPMFYang
 from victims.protocols.feedback import EXPLICIT, NEGATIVE, POSITIVE, Samples, with_negatives

@@ -11,8 +11,7 @@ from audit.factories import make_defenses
 from audit.papers.ranking_quality import Plan, run, with_popularity
 from victims.common.errors import InputError
 from victims.data.subsets import of_users
-from victims.evaluation.ranking import measure
-from victims.evaluation.ranking_cases import SCENARIOS, case
+from victims.evaluation.ranking import SCENARIOS, case, measure
 from victims.protocols.fedmf import FedMF
 from victims.protocols.fedmvmf import FedMVMF
 from victims.training import start

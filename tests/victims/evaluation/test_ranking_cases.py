@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from victims.evaluation.ranking_cases import case
+from victims.evaluation.ranking import case
 
 
 def test_cases_share_nothing(ratings):

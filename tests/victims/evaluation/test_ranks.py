@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from victims.evaluation.ranking_cases import SCENARIOS, case
-from victims.evaluation.ranks import Cut, popular, rank
+from victims.evaluation.ranking import SCENARIOS, Cut, case, popular, rank
 
 
 def by_hand(scores, actual, among, k=10, threshold=4):
