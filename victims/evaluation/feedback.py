@@ -72,7 +72,6 @@ def _halved(ratings: Ratings, share: float, seed: int) -> Feedback:
 
 
 LISTED = 5
-UNIVERSES = ("implicit", "all")
 
 
 def unit_values(ratings: Ratings, rating_map: RatingMap) -> Float[np.ndarray, " ratings"]:
