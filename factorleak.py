@@ -6,9 +6,9 @@
     found = fl.attack(transcript, "spectral")
     fl.score(found, transcript=transcript)
 
-Components are given by name (``fl.list_components()``) or as objects. Results are pandas data frames of tidy
-rows, with the columns of ``results.json``. Everything is loaded when it is first used. The command line is
-``python -m factorleak``.
+Components are given by name (``fl.list_components()``) or as objects; what their authors need lies in
+``factorleak.plugins``. Results are pandas data frames of tidy rows, with the columns of ``results.json``.
+Everything is loaded when it is first used. The command line is ``python -m factorleak``.
 """
 
 from __future__ import annotations
@@ -28,97 +28,40 @@ if TYPE_CHECKING:
 
     from attacks.base import (
         Attack,
-        ClientFactors,
         Estimates,
-        Identities,
-        Outcome,
-        Progress,
         Reconstruction,
-        Scope,
-        all_abstain,
     )
-    from attacks.client_rules.differentiable import ClientRule, Family
-    from attacks.client_rules.own_rule import client_rule
     from attacks.identify.identification import Identification
-    from attacks.inversion.attack import Inversion
-    from audit.contracts import check_attack, check_defense
     from audit.scoring.truth import Truth
     from audit.transcript_check import TranscriptCheck
     from victims.common.errors import InputError, OutputError
-    from victims.common.seeds import Purpose, generator
     from victims.data.ratings import Ratings
-    from victims.protocols.account import Account, Line, Setting
     from victims.protocols.base import (
-        Agreed,
-        Attacker,
-        Capabilities,
-        Centralised,
-        Cipher,
         Defense,
-        Received,
-        Rows,
-        Sample,
-        Total,
         Victim,
     )
     from victims.recorders.flower import RecordedGrid
-    from victims.transcript.manifest import Manifest
     from victims.transcript.recorded import Transcript
     from victims.transcript.recorder import Recorder
-    from victims.transcript.view import ATTRIBUTE, ITEM, View
+    from victims.transcript.view import View
 
     __version__: str
 
 __all__ = [
-    "ATTRIBUTE",
-    "ITEM",
-    "Account",
-    "Agreed",
-    "Attack",
-    "Attacker",
-    "Capabilities",
-    "Centralised",
-    "Cipher",
-    "ClientFactors",
-    "ClientRule",
-    "Defense",
     "Estimates",
-    "Family",
-    "Identification",
-    "Identities",
     "InputError",
-    "Inversion",
-    "Line",
-    "Manifest",
-    "Outcome",
     "OutputError",
-    "Progress",
-    "Purpose",
     "Ratings",
-    "Received",
     "Reconstruction",
     "RecordedGrid",
     "Recorder",
-    "Rows",
-    "Sample",
-    "Scope",
-    "Setting",
-    "Total",
     "Transcript",
-    "TranscriptCheck",
-    "Truth",
-    "Victim",
     "View",
-    "all_abstain",
     "attack",
     "audit",
     "audit_recording",
-    "check_attack",
-    "check_defense",
     "check_transcript",
-    "client_rule",
     "compare",
-    "generator",
     "identify",
     "list_components",
     "load",
@@ -132,48 +75,16 @@ __all__ = [
 ]
 
 _LOCATIONS = {
-    "attacks.base": (
-        "Attack",
-        "ClientFactors",
-        "Estimates",
-        "Identities",
-        "Outcome",
-        "Progress",
-        "Reconstruction",
-        "Scope",
-        "all_abstain",
-    ),
-    "attacks.client_rules.differentiable": ("ClientRule", "Family"),
-    "attacks.client_rules.own_rule": ("client_rule",),
-    "attacks.identify.identification": ("Identification",),
-    "attacks.inversion.attack": ("Inversion",),
-    "audit.contracts": ("check_attack", "check_defense"),
-    "audit.transcript_check": ("TranscriptCheck",),
-    "audit.scoring.truth": ("Truth",),
+    "attacks.base": ("Estimates", "Reconstruction"),
     "victims.common.errors": ("InputError", "OutputError"),
-    "victims.common.seeds": ("Purpose", "generator"),
     "victims.data.ratings": ("Ratings",),
-    "victims.protocols.account": ("Account", "Line", "Setting"),
-    "victims.protocols.base": (
-        "Agreed",
-        "Attacker",
-        "Capabilities",
-        "Centralised",
-        "Cipher",
-        "Defense",
-        "Received",
-        "Rows",
-        "Sample",
-        "Total",
-        "Victim",
-    ),
     "victims.recorders.flower": ("RecordedGrid",),
-    "victims.transcript.manifest": ("Manifest",),
     "victims.transcript.reader": ("Transcript",),
     "victims.transcript.recorder": ("Recorder",),
-    "victims.transcript.view": ("ATTRIBUTE", "ITEM", "View"),
+    "victims.transcript.view": ("View",),
 }
 _MODULE_OF = {name: module for module, names in _LOCATIONS.items() for name in names}
+__path__ = [str(Path(__file__).with_name("audit") / "face")]  # where ``factorleak.plugins`` lies
 _PACKAGES = ("victims", "defenses", "attacks", "reports", "audit")
 
 
@@ -184,6 +95,8 @@ if not TYPE_CHECKING:  # to a checker every name would be there
             from importlib.metadata import version
 
             return version("factorleak")
+        if name == "plugins":
+            return import_module("factorleak.plugins")
         if name not in _MODULE_OF:
             raise AttributeError(f"module 'factorleak' has no attribute {name!r}")
         found = getattr(import_module(_MODULE_OF[name]), name)
@@ -192,7 +105,7 @@ if not TYPE_CHECKING:  # to a checker every name would be there
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, "__doc__", "__file__", "__name__", "__version__"])
+    return sorted([*__all__, "plugins", "__doc__", "__file__", "__name__", "__version__"])
 
 
 def load(

@@ -109,7 +109,9 @@ def attack(
     if isinstance(chosen, str):
         make_attack(chosen, options)  # a misspelt name comes before opening the transcript
     elif chosen is not None and not isinstance(chosen, Attack):
-        raise InputError(f"attack must be a name or have the verb of factorleak.Attack, got {chosen!r:.80}")
+        raise InputError(
+            f"attack must be a name or have the verb of factorleak.plugins.Attack, got {chosen!r:.80}"
+        )
     elif options:
         whose = "into the attack that is given as an object" if chosen is not None else "with a named attack"
         raise InputError(f"options go {whose}, got {options}; name it, or leave them out")

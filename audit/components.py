@@ -132,7 +132,9 @@ def victim_of(victim: object, options: Mapping[str, Any]) -> Victim:
     if options:
         raise InputError(f"options go into the victim that is given as an object, got {', '.join(options)}")
     if not isinstance(victim, Victim):
-        raise InputError(f"victim must be a name or have the verbs of factorleak.Victim, got {victim!r:.80}")
+        raise InputError(
+            f"victim must be a name or have the verbs of factorleak.plugins.Victim, got {victim!r:.80}"
+        )
     return victim
 
 
@@ -146,7 +148,7 @@ def defenses_of(defenses: object) -> list[Defense]:
             found.append(one)
         else:
             raise InputError(
-                f"defense must be a name or have the verbs of factorleak.Defense, got {one!r:.80}"
+                f"defense must be a name or have the verbs of factorleak.plugins.Defense, got {one!r:.80}"
             )
     return found
 

@@ -78,7 +78,7 @@ def check_attack(attack: Attack) -> None:
         not tried or any(map(_answers, tried)),
         f"attack {name!r} must answer some client of recordings without a defense, whose uploads determine "
         f"every rating, got no answer ({why or 'and no reason'}); where it does not apply, return "
-        "fl.all_abstain",
+        "fl.plugins.all_abstain",
     )
 
 
@@ -104,7 +104,9 @@ def check_defense(defense: Defense) -> None:
     >>> from defenses.noise.laplace import Laplace
     >>> check_defense(Laplace())
     """
-    _demand(isinstance(defense, Defense), f"a defense inherits `factorleak.Defense`, got {defense!r:.200}")
+    _demand(
+        isinstance(defense, Defense), f"a defense inherits `factorleak.plugins.Defense`, got {defense!r:.200}"
+    )
     name = _common(defense)
     told = defense.public()
     _demand(told.get("name") == name, f"public() of defense {name!r} must have its name, got {told!r:.200}")

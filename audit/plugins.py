@@ -2,7 +2,7 @@
 
 A package offers a component by an entry point of the group ``factorleak.victims``, ``factorleak.defenses`` or
 ``factorleak.attacks``: a dataclass whose fields are the options and whose instances keep the interface
-(``factorleak.Victim``, ``factorleak.Defense``, ``factorleak.Attack``).
+(``factorleak.plugins.Victim``, ``factorleak.plugins.Defense``, ``factorleak.plugins.Attack``).
 """
 
 from __future__ import annotations

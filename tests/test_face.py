@@ -17,6 +17,7 @@ import pytest
 import factorleak as fl
 from audit.experiments.results import COLUMNS
 from audit.registry import BUILT_IN
+from factorleak import plugins
 from victims.protocols.fedmvmf import FedMVMF
 
 HEAVY = ("jax", "numpy", "pandas", "scipy", "pyarrow", "seaborn", "typer", "pydantic", "audit.registry")
@@ -88,9 +89,16 @@ class TestNames:
             for alias in node.names
         }
         functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
-        assert set(fl.__all__) == set(found) | {name for name in functions if not name.startswith("_")}
-        for name, module in found.items():
-            assert getattr(fl, name) is getattr(sys.modules[module], name)
+        assert set(fl.__all__) <= set(found) | functions
+        for name in set(fl.__all__) & set(found):
+            assert getattr(fl, name) is getattr(sys.modules[found[name]], name)
+
+    def test_what_authors_need_lies_below_it(self, tmp_path):
+        code = "from factorleak import plugins; import factorleak.plugins as again; print(again is plugins)"
+        assert python("-c", code, cwd=tmp_path).stdout == "True\n"
+        assert fl.plugins is plugins
+        assert not set(fl.__all__) & set(plugins.__all__)
+        assert all(getattr(plugins, name) is not None for name in plugins.__all__)
 
     def test_its_stubs_are_itself(self):
         """Type checkers take the types of a single module from such a package alone (PEP 561)."""
@@ -182,23 +190,23 @@ class Fives:
     name: str = "fives"
 
     def attack(
-        self, view: fl.View, key: int, progress: fl.Progress = lambda done, total: None
+        self, view: fl.View, key: int, progress: plugins.Progress = lambda done, total: None
     ) -> fl.Reconstruction:
         items = np.arange(view.manifest.n_items, dtype=np.int32)[None]
         value = np.full((view.users.size, items.size), self.stars)
-        block = fl.Estimates(view.users, np.full_like(items, fl.ITEM, np.int8), items, value)
+        block = fl.Estimates(view.users, np.full_like(items, plugins.ITEM, np.int8), items, value)
         return fl.Reconstruction(self.name, view.users, (block,), {}, {"seed": key})
 
 
 @dataclass(frozen=True)
-class Halved(fl.Defense):
+class Halved(plugins.Defense):
     """A defense that no package offers: half of every upload."""
 
     share: float = 0.5
     name: str = "halved"
 
-    def uploaded(self, rows: fl.Rows, ratings: fl.Ratings, number: int, seed: int) -> fl.Rows:
-        return fl.Rows(rows.sender, rows.kind, rows.index, self.share * rows.gradient)
+    def uploaded(self, rows: plugins.Rows, ratings: fl.Ratings, number: int, seed: int) -> plugins.Rows:
+        return plugins.Rows(rows.sender, rows.kind, rows.index, self.share * rows.gradient)
 
 
 class TestOneAfterTheOther:

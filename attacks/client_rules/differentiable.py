@@ -1,7 +1,7 @@
 """What a client rule is to an attack that fits it: a pure function of JAX arrays.
 
-A rule of one's own is an object with the members below; ``factorleak.ClientRule`` is this interface. A
-package offers it by an entry point of the group ``factorleak.client_rules``, under the name that
+A rule of one's own is an object with the members below; ``factorleak.plugins.ClientRule`` is this interface.
+A package offers it by an entry point of the group ``factorleak.client_rules``, under the name that
 ``inversion:rule=NAME`` takes.
 """
 

@@ -62,7 +62,7 @@ def _made(name: str, point: EntryPoint) -> ClientRule:
     except (Exception, SystemExit) as error:
         raise InputError(f"{whose} cannot be made: {error!r:.200}") from error
     if missing := broken(made):
-        raise InputError(f"{whose} {missing}; see factorleak.ClientRule")
+        raise InputError(f"{whose} {missing}; see factorleak.plugins.ClientRule")
     return made
 
 

@@ -1,8 +1,8 @@
 """A rule of one's own that is one function: what a client sends, with a rate that nobody told.
 
-``factorleak.client_rule`` makes a rule of a function of factor, ratings, factors and the rate. The rate is
+``factorleak.plugins.client_rule`` makes a rule of a function of factor, ratings, factors and the rate. It is
 fitted, and so are further constants whose names are given. Whoever needs more writes the members of
-``factorleak.ClientRule``.
+``factorleak.plugins.ClientRule``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class FunctionRule:
     # after the round (K,)
     function: Callable[..., tuple[Array, Array]]
     others: tuple[str, ...] = ()  # constants that are open, too
-    mixes_rows: bool = False  # as of ``factorleak.ClientRule``
+    mixes_rows: bool = False  # as of ``factorleak.plugins.ClientRule``
 
     @property
     def name(self) -> str:

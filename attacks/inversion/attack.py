@@ -98,7 +98,7 @@ class Inversion:
         alone. Or one of them: ``local-steps``, ``local-momentum``, ``momentum-passes``, ``local-biases``,
         ``semi-als``, ``bpr``, ``adam``, ``adamw``, ``rmsprop``, ``adagrad``; passes, ``per-rating``,
         ``minibatch``, ``sigmoid``, ``cross-entropy``; a name that an installed package offers; or an object
-        (``factorleak.ClientRule``).
+        (``factorleak.plugins.ClientRule``).
     rounds : int
         Rounds of a client that are tried one by one, the first ones, >= 1.
     """
@@ -111,7 +111,7 @@ class Inversion:
         require_fields(self, "inversion", rounds=at_least(1))
         named = self.rule == ANY or (isinstance(self.rule, str) and rule_named(self.rule))
         if not named and (missing := broken(self.rule)):
-            raise InputError(f"rule of inversion {missing}; see factorleak.ClientRule")
+            raise InputError(f"rule of inversion {missing}; see factorleak.plugins.ClientRule")
 
     def _rules(self, manifest: Manifest) -> tuple[Any, ...]:
         """What is tried, in this order."""

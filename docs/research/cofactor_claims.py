@@ -19,6 +19,7 @@ from neighbours import YANG, adversary_of, members_of, ratings_of, recorded
 
 import factorleak as fl
 from audit.keys import view_of
+from factorleak import plugins
 from victims.data.ratings import Ratings
 
 COALITION = "coalition of 20"
@@ -56,7 +57,7 @@ def counts(view: fl.View, members: list[int], ratings: Ratings) -> tuple[int, ..
     for block in fl.attack(view, "cofactors").blocks:
         assert block.probability is not None
         index, kind = (np.broadcast_to(column, block.value.shape) for column in (block.index, block.kind))
-        told = np.isin(block.users, senders)[:, None] & (kind == fl.ITEM) & (block.value > 0)
+        told = np.isin(block.users, senders)[:, None] & (kind == plugins.ITEM) & (block.value > 0)
         row, column = np.nonzero(told)
         named = levels[np.abs(block.value[told][:, None] - levels).argmin(axis=1)]
         truth = true[np.searchsorted(senders, block.users[row]), index[row, column]]

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import factorleak as fl
+from factorleak import plugins
 
 HERE = Path(__file__).parent
 TABLE = HERE / "rows" / "nothing-lost.csv"
@@ -137,7 +138,7 @@ def row(line: Line, both: dict[str, Any]) -> list[str]:
         right = f"{one['value']:.3f} [{one['ci_low']:.3f}, {one['ci_high']:.3f}]"
         if one["value"] == one["value"]:
             return right
-        return "NOT TESTED" if one["outcome"] == fl.Outcome.ANSWERED else str(one["outcome"])
+        return "NOT TESTED" if one["outcome"] == plugins.Outcome.ANSWERED else str(one["outcome"])
 
     return [
         f"`{line.text}`", f"`{line.attack}`",

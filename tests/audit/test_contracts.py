@@ -9,6 +9,7 @@ import pytest
 
 import factorleak as fl
 from audit.factories import make_attack, make_defenses
+from factorleak import plugins
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class Guess:
     def attack(self, view, key, progress=lambda done, total: None):
         items = np.arange(view.manifest.n_items, dtype=np.int32)[None]
         value = self.stars(view, np.full((view.users.size, items.size), 4.0), key)
-        block = fl.Estimates(view.users, np.full_like(items, fl.ITEM, np.int8), items, value)
+        block = fl.Estimates(view.users, np.full_like(items, plugins.ITEM, np.int8), items, value)
         return fl.Reconstruction(self.name, view.users, (block,), {}, {"seed": key})
 
     def stars(self, view, value, key):
@@ -59,11 +60,11 @@ class Shy(Guess):
 
 class Elsewhere(Guess):
     def attack(self, view, key, progress=lambda done, total: None):
-        return fl.all_abstain(self.name, view.users, "there are no sums", {})
+        return fl.plugins.all_abstain(self.name, view.users, "there are no sums", {})
 
 
 @dataclass(frozen=True)
-class Changed(fl.Defense):
+class Changed(plugins.Defense):
     """Uploads that a subclass of the tests breaks."""
 
     name: str = "changed"
@@ -103,17 +104,17 @@ class Nameless(Changed):
 class Idle(Changed):
     @property
     def attackers(self):
-        return (fl.Attacker("spectrum", 1),)
+        return (plugins.Attacker("spectrum", 1),)
 
 
 def test_an_attack_of_ours_passes():
-    fl.check_attack(make_attack("grid"))
+    plugins.check_attack(make_attack("grid"))
 
 
 @pytest.mark.parametrize("text", ["laplace:b=2", "unrated-sampling", "personalized-sampling", "stretching"])
 def test_defenses_of_ours_pass(text):
     for defense in make_defenses(text):
-        fl.check_defense(defense)
+        plugins.check_defense(defense)
 
 
 @pytest.mark.parametrize(
@@ -123,17 +124,17 @@ def test_defenses_of_ours_pass(text):
         (Infinite(), "values must be finite"),
         (Cheat(), "read nothing where gradients are dealt out anew"),
         (Blank(), r"must answer some client .* got no answer \(and no reason\)"),
-        (Shy(), r"24 of 24 clients got no answer: too hard \(24\).*return fl.all_abstain"),
+        (Shy(), r"24 of 24 clients got no answer: too hard \(24\).*return fl.plugins.all_abstain"),
     ],
 )
 def test_a_broken_attack_is_named(broken, rule):
     with pytest.raises(AssertionError, match=rule):
-        fl.check_attack(broken)
+        plugins.check_attack(broken)
 
 
 @pytest.mark.parametrize("attack", [Elsewhere(), make_attack("eq24-corrected"), make_attack("aggregate")])
 def test_an_attack_may_say_that_it_does_not_apply(attack):
-    fl.check_attack(attack)
+    plugins.check_attack(attack)
 
 
 @pytest.mark.parametrize(
@@ -148,9 +149,9 @@ def test_an_attack_may_say_that_it_does_not_apply(attack):
 )
 def test_a_broken_defense_is_named(broken, rule):
     with pytest.raises(AssertionError, match=rule):
-        fl.check_defense(broken)
+        plugins.check_defense(broken)
 
 
 def test_attackers_must_exist():
     with pytest.raises(fl.InputError, match="spectral"):
-        fl.check_defense(Idle())
+        plugins.check_defense(Idle())

@@ -6,7 +6,7 @@ import ast
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-FACE = ROOT / "factorleak.py"
+FACE, PLUGINS = ROOT / "factorleak.py", ROOT / "audit" / "face" / "plugins.py"
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -55,16 +55,17 @@ def lacking(source: str, offered: tuple[str, ...] | None = None) -> list[str]:
 
 
 def face() -> dict[Path, tuple[str, ...] | None]:
-    """The face, and the modules whose names it offers, with those."""
-    tree = ast.parse(FACE.read_text())
+    """The face, and the modules whose names it and ``plugins`` offer, with those."""
     (offered,) = (
         ast.literal_eval(node.value)
-        for node in tree.body
+        for node in ast.parse(FACE.read_text()).body
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_LOCATIONS"
     )
-    return {FACE: None} | {
-        ROOT / f"{module.replace('.', '/')}.py": names for module, names in offered.items()
-    }
+    found = dict(offered)
+    for node in ast.parse(PLUGINS.read_text()).body:
+        if isinstance(node, ast.ImportFrom):
+            found[node.module] = (*found.get(node.module, ()), *(alias.name for alias in node.names))
+    return {FACE: None} | {ROOT / f"{module.replace('.', '/')}.py": names for module, names in found.items()}
 
 
 def test_what_a_function_lacks_is_seen():

@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 
 import factorleak as fl
+from factorleak import plugins
 
 ROUND = 4
 BINS = (0.0, 0.5, 0.8, 0.95, 1.0)
@@ -61,7 +62,7 @@ def line(found: fl.Reconstruction, ratings: fl.Ratings, noise: str, less: float,
     table = ratings.matrix().toarray()
     right, claimed, rated, said = [np.zeros(0, bool)], [np.zeros(0)], [np.zeros(0, bool)], [np.zeros(0, bool)]
     for user, kind, index, value, probability in found.rows():
-        item = kind == fl.ITEM
+        item = kind == plugins.ITEM
         truth = table[user[item], index[item]]
         right.append(value[item] == truth)
         claimed.append(probability[item])

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 import factorleak as fl
+from factorleak import plugins
 from tests.attacks.client_rules.test_paired_labels import trained
 from tests.oracles.adaptive_client import AdaptiveClient
 from tests.tools.identify import GRIDS
@@ -133,7 +134,7 @@ def attacks_on(one: Drawn) -> Iterator[tuple[str, Any]]:
     rng = np.random.default_rng([one.seed, 99, RULES.index(one.rule)])
     other = str(rng.choice([name for name in OTHERS if name != one.rule]))
     for name, rule in (("right rule", one.rule), (f"wrong rule ({other})", other), ("any", "any")):
-        yield name, fl.Inversion(rule)
+        yield name, plugins.Inversion(rule)
     yield "undeclared", "undeclared"
 
 

@@ -10,6 +10,7 @@ import pytest
 import factorleak as fl
 from attacks.closed_form.implicit.implicit_recording import OPEN_LABEL
 from attacks.inversion.pairs import NO_PAIRS, RATINGS
+from factorleak import plugins
 from tests.oracles.paired_client import trained
 
 pytestmark = pytest.mark.usefixtures("optimised")
@@ -43,9 +44,11 @@ def recorded(path: Path, *, each: bool, fresh: bool = True, steps: int = 3, nois
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    ("each", "attack"), [(True, fl.Inversion()), (False, fl.Inversion("bpr"))], ids=["each", "pairs"]
+    ("each", "attack"),
+    [(True, plugins.Inversion()), (False, plugins.Inversion("bpr"))],
+    ids=["each", "pairs"],
 )
-def test_positives_are_named(tmp_path: Path, each: bool, attack: fl.Inversion):
+def test_positives_are_named(tmp_path: Path, each: bool, attack: plugins.Inversion):
     """Also by ``any``, where the loss is declared; undeclared reads one step alone."""
     used = recorded(tmp_path / "t", each=each, rule={"loss": "bpr"})
     found = fl.attack(tmp_path / "t", attack)
@@ -62,7 +65,7 @@ def test_positives_are_named(tmp_path: Path, each: bool, attack: fl.Inversion):
 @pytest.mark.thorough
 def test_a_number_of_steps_that_is_declared_wrongly_is_not_believed(tmp_path: Path):
     used = recorded(tmp_path / "t", each=True, rule={"loss": "bpr", "local_steps": 2})
-    found = fl.attack(tmp_path / "t", fl.Inversion("bpr"))
+    found = fl.attack(tmp_path / "t", plugins.Inversion("bpr"))
     assert not found.abstained
     assert found.options["hypothesis"].startswith("3 steps on each negative")
     rated = sum(int((column["value"] > 0).sum()) for column in found.columns())
@@ -73,16 +76,16 @@ def test_a_number_of_steps_that_is_declared_wrongly_is_not_believed(tmp_path: Pa
 def test_negatives_that_are_kept_leave_open_which_they_are(tmp_path: Path):
     """With the factor negated and all labels exchanged the same rows are sent."""
     recorded(tmp_path / "t", each=False, fresh=False, rule={"loss": "bpr", "local_steps": 3})
-    found = fl.attack(tmp_path / "t", fl.Inversion())
+    found = fl.attack(tmp_path / "t", plugins.Inversion())
     assert set(found.abstained.values()) == {OPEN_LABEL}
 
 
 @pytest.mark.thorough
 def test_other_rows_and_other_grids_are_not_answered(tmp_path: Path):
     recorded(tmp_path / "t", each=True, noise=1e-3, rule={"loss": "bpr", "local_steps": 3})
-    found = fl.attack(tmp_path / "t", fl.Inversion("bpr"))
+    found = fl.attack(tmp_path / "t", plugins.Inversion("bpr"))
     assert set(found.abstained.values()) == {NO_PAIRS}
     with fl.Recorder(tmp_path / "stars", rating_levels=[1.0, 2.0]) as recorder:
         recorder.broadcast(0, np.eye(4))
         recorder.upload(0, 0, np.ones((4, 4)), np.arange(4))
-    assert set(fl.attack(tmp_path / "stars", fl.Inversion("bpr")).abstained.values()) == {RATINGS}
+    assert set(fl.attack(tmp_path / "stars", plugins.Inversion("bpr")).abstained.values()) == {RATINGS}

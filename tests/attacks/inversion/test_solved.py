@@ -9,6 +9,7 @@ import pytest
 
 import factorleak as fl
 from attacks.inversion.solved import UNEXPLAINED, WITH_ATTRIBUTES
+from factorleak import plugins
 
 pytestmark = pytest.mark.usefixtures("optimised")
 LEVELS = [1.0, 2.0, 3.0, 4.0, 5.0]
@@ -52,7 +53,7 @@ def score(found: fl.Reconstruction, truth: np.ndarray) -> tuple[int, int]:
 def test_ratings_are_read_from_one_round(tmp_path: Path, made: dict, told: dict, label: str):
     """Also by ``any``, where the rule is declared. Without a scale multiples have to leave the grid."""
     truth = recorded(tmp_path / "t", **made, told=told)
-    found = fl.attack(tmp_path / "t", fl.Inversion())
+    found = fl.attack(tmp_path / "t", plugins.Inversion())
     answers, wrong = score(found, truth)
     assert wrong == 0
     assert answers >= (0.8 if told else 0.6) * (truth > 0).sum()
@@ -62,12 +63,12 @@ def test_ratings_are_read_from_one_round(tmp_path: Path, made: dict, told: dict,
 def test_factors_that_nobody_solved_for_are_not_answered(tmp_path: Path):
     """Declared wrongly: rows of one gradient step at any factor."""
     recorded(tmp_path / "t", told={"upload_scale": 1.0, "upload_regularization": 0.0}, tied=False)
-    found = fl.attack(tmp_path / "t", fl.Inversion("semi-als"))
+    found = fl.attack(tmp_path / "t", plugins.Inversion("semi-als"))
     assert set(found.abstained.values()) == {UNEXPLAINED}
     assert len(found.abstained) == 6
 
 
 def test_attributes_are_said_to_be_in_the_way(transcripts: dict):
     view = transcripts["semi-als", "observed-only"].view("server")
-    found = fl.Inversion("semi-als").attack(view, 0)
+    found = plugins.Inversion("semi-als").attack(view, 0)
     assert set(found.abstained.values()) == {WITH_ATTRIBUTES}

@@ -12,6 +12,7 @@ from attacks.base import Scope
 from attacks.likelihood.lowered_ratings import lowered
 from attacks.likelihood.manifest_model import law_of
 from attacks.likelihood.problem import problem_of, start_parameters
+from factorleak import plugins
 from victims.data.synthetic import Synthetic, generate
 from victims.transcript.reader import open_transcript
 
@@ -32,7 +33,7 @@ def read(path, less, **program):
     table = recorded(path, less, **program)
     found = fl.attack(path, "likelihood")
     user, kind, index, value, _ = (np.concatenate(part) for part in zip(*found.rows(), strict=True))
-    item = kind == fl.ITEM
+    item = kind == plugins.ITEM
     assert item.sum() >= 0.9 * (table > 0).sum()
     return value[item] == table[user[item], index[item]], found.options.get("declared_rule", "")
 

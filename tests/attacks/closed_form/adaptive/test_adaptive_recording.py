@@ -14,6 +14,7 @@ from attacks.closed_form.adaptive.adaptive_choice import IN_VAIN, PER_STEP
 from attacks.closed_form.adaptive.adaptive_fit import Fit, Rule
 from attacks.closed_form.adaptive.adaptive_numbers import Own
 from attacks.closed_form.adaptive.adaptive_recording import NOT_FITTED, ONE_STEP, OPEN_ENDS
+from factorleak import plugins
 from tests.oracles.adaptive_client import AdaptiveClient
 
 
@@ -30,7 +31,7 @@ def score(found: fl.Reconstruction, truth: np.ndarray) -> tuple[int, int]:
     [
         (AdaptiveClient(), "undeclared", 8, 7),
         (AdaptiveClient(rate=0.02), "inversion", 8, 7),
-        (AdaptiveClient("rmsprop", rate=0.001), fl.Inversion("rmsprop"), 8, 7),
+        (AdaptiveClient("rmsprop", rate=0.001), plugins.Inversion("rmsprop"), 8, 7),
         pytest.param(AdaptiveClient(decay=0.01), "undeclared", 5, 2, marks=pytest.mark.thorough),
         pytest.param(AdaptiveClient("rmsprop", rate=0.001), "undeclared", 5, 2, marks=pytest.mark.thorough),
         pytest.param(AdaptiveClient("adagrad"), "undeclared", 5, 3, marks=pytest.mark.thorough),
@@ -56,7 +57,7 @@ def few_fits(monkeypatch):
 @pytest.mark.usefixtures("few_fits")
 def test_another_optimizer_than_the_declared_one_is_not_answered(tmp_path):
     AdaptiveClient("adagrad").recorded(tmp_path / "t", 8, 0)
-    found = fl.attack(tmp_path / "t", fl.Inversion("rmsprop"))
+    found = fl.attack(tmp_path / "t", plugins.Inversion("rmsprop"))
     assert set(found.abstained.values()) == {NOT_FITTED}
 
 

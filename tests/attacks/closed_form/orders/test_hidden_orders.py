@@ -8,6 +8,7 @@ import pytest
 import factorleak as fl
 from attacks.closed_form.orders.hidden_orders import read_hidden_orders
 from attacks.closed_form.uploads.readings import Rows
+from factorleak import plugins
 from tests.attacks.closed_form.rows.test_parallel_groups import manifest
 from tests.oracles.shuffled_passes import ShuffledPasses, made_up, recorded
 
@@ -58,7 +59,7 @@ def changes_of(copies: np.ndarray, factors: np.ndarray, there: np.ndarray) -> Ro
     return Rows(sent, factors, np.zeros(there.shape), there, np.full(len(there), np.nan), 2.0**-52, None)
 
 
-def half_stars() -> fl.Manifest:
+def half_stars() -> plugins.Manifest:
     return manifest().model_copy(update={"rating_levels": [0.5 * n for n in range(1, 11)]})
 
 

@@ -1,0 +1,1 @@
+"""What ``factorleak`` has below it."""
