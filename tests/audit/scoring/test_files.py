@@ -331,6 +331,9 @@ def test_answers_beyond_another_manifest_are_refused(tmp_path):
 SCORED_IN = """
 import sys
 from pathlib import Path
+from audit.scoring.files import read_reconstruction
+from audit.scoring.score import score
+from audit.scoring.truth import read_truth
 from victims.common.limits import peak_memory
 stored = read_reconstruction(Path(sys.argv[1]))
 score(stored.reconstruction, stored.origin.manifest, read_truth(Path(sys.argv[2])))
