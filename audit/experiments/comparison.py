@@ -47,6 +47,8 @@ FEWEST = 2  # rounds that are watched at least, where nothing else is said
 
 def settled(comparison: Comparison) -> Comparison:
     """Choose scenario, adversaries and rounds of a comparison where none are named, and check every name."""
+    if not comparison.defenses:
+        raise InputError("a comparison must have a defense at least; name none, laplace:b=2 or privmvmf, say")
     check(comparison, "a comparison")
     chosen = one_scenario(
         comparison.victim, comparison.update, comparison.weighting, comparison.victim_options
