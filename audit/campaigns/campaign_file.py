@@ -46,11 +46,7 @@ from audit.experiments.plan import Audit, Claims, Comparison, Sweep
 from audit.experiments.plan_rules import SEED, each_once, refuse_said_elsewhere
 from audit.experiments.private_mf import NOWHERE
 from audit.factories import make_victim, scenarios_of
-from audit.papers.cost import Sheet
-from audit.papers.hu_fang import Plan as Prediction
-from audit.papers.pdmfrec import PartsPlan
-from audit.papers.ranking_quality import Plan as Quality
-from audit.papers.yang import TrustedPlan
+from audit.papers.plans import PartsPlan, Prediction, Quality, Sheet, TrustedPlan
 from audit.rating_data import ratings_of
 from audit.registry import entry, main_name
 from victims.common.complaints import first_complaint
@@ -129,7 +125,7 @@ KEYS = {
     "attack_options": "options",
     "systems": "methods",
 }  # a plan's field -> the key that says it
-NOT_SAID = ("data", "seed", "source", "chosen")  # fields that no key of that name says
+NOT_SAID = ("data", "seed", "source", "chosen", "uploads")  # fields that no key of that name says
 Options = dict[Word, str | int | float | bool]
 
 
@@ -143,7 +139,6 @@ def cut_of(given: object) -> Cut:
 
 WRITTEN: dict[str, Any] = {
     "victim_options": Options,
-    "options": Options,
     "attack_options": dict[Word, Options],
     "cut": Annotated[Cut, BeforeValidator(cut_of)],
 }  # fields whose values a file writes otherwise than a plan has them
@@ -179,9 +174,7 @@ def seeds_of(block: str, seeds: Sequence[int]) -> tuple[int, ...]:
 
 
 def _about(plan: Any, data: str, source: str, seed: int) -> Any:
-    """A plan, or sheets, on some ratings and from a seed."""
-    if isinstance(plan, tuple):
-        return tuple(_about(sheet, data, source, seed) for sheet in plan)
+    """A plan on some ratings and from a seed."""
     beside = {"source": source or NOWHERE} if "source" in _fields(type(plan)) else {}
     return replace(plan, data=data, seed=seed, **beside)
 
@@ -205,10 +198,10 @@ def _given(name: str, preset: str, said: Mapping[str, Any]) -> dict[str, Any]:
         found = _model_of(preset).model_validate({key: _frozen(value) for key, value in said.items()})
     except ValidationError as error:
         raise InputError(f"campaign: [[{name}]]: {told(error)}") from None
-    keys = {_key(preset, field): field for field in _fields(PLANS[preset])}
+    keys = {KEYS.get(field, field): field for field in _fields(PLANS[preset])}
     given = {keys.get(key, key): getattr(found, key) for key in found.model_fields_set}
     for field, value in given.items():
-        if _key(preset, field) == "set":
+        if KEYS.get(field, field) == "set":
             given[field] = {option: as_typed(one) for option, one in value.items()}
         if field == "attack_options":
             given[field] = {
@@ -224,10 +217,9 @@ def _frozen(value: Any, levels: int = 2) -> Any:
 
 
 def _settled(name: str, preset: str, plan: Any) -> Any:
-    """Settled by the command's experiment, whose plan is several sheets where costs are measured."""
-    whole = (plan,) if isinstance(plan, Sheet) else plan
+    """Settled by the command's experiment."""
     try:
-        return PRESETS[preset].experiment.settle(whole)
+        return PRESETS[preset].experiment.settle(plan)
     except InputError as error:
         raise InputError(f"campaign: [[{name}]]: {error}") from None
 
@@ -237,7 +229,7 @@ def _model_of(preset: str) -> type[Strict]:
     """The keys of a preset's block, with the types of its plan's fields."""
     hints = {**get_type_hints(PLANS[preset]), **WRITTEN}
     keys: dict[str, Any] = {
-        _key(preset, name): (hints[name], None) for name in _fields(PLANS[preset]) if name not in NOT_SAID
+        KEYS.get(name, name): (hints[name], None) for name in _fields(PLANS[preset]) if name not in NOT_SAID
     }
     return create_model(
         preset,
@@ -246,10 +238,6 @@ def _model_of(preset: str) -> type[Strict]:
         seeds=(tuple[int, ...] | None, None),
         **keys,
     )
-
-
-def _key(preset: str, field: str) -> str:
-    return "set" if (preset, field) == ("cost", "options") else KEYS.get(field, field)
 
 
 def _fields(plan_of: type[Any]) -> list[str]:

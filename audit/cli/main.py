@@ -17,16 +17,12 @@ from audit.cli import (
     audit,
     claims,
     compare,
-    cost,
     listing,
-    lists,
-    predict,
-    quality,
+    papers,
     record,
     report,
     score,
     sweep,
-    train,
     transcript,
 )
 from audit.shell import debugging, interrupts
@@ -78,13 +74,7 @@ for command, ending in (
     (report.report, report.EXAMPLES),
 ):
     app.command(cls=Plain, epilog=ending, short_help=_whole(command))(command)
-for command, ending in (
-    (predict.predict, predict.EXAMPLES),
-    (quality.quality, quality.EXAMPLES),
-    (cost.cost, cost.EXAMPLES),
-    (lists.lists, lists.EXAMPLES),
-    (train.train, train.EXAMPLES),
-):
+for command, ending in papers.EXAMPLES.items():
     papers_app.command(cls=Plain, epilog=ending, short_help=_whole(command))(command)
 app.add_typer(papers_app, name="papers")
 app.command("list", cls=Plain, epilog=listing.LIST_EXAMPLES, short_help=_whole(listing.list_))(listing.list_)
@@ -123,8 +113,10 @@ def main() -> None:
     """Run the command line in this process; ``audit.shell.exits`` has the codes with which it leaves."""
     words = debugging.turned_on(sys.argv[1:])
     if words and words[0] in MOVED:
-        note(f"{words[0]} is now `factorleak papers {words[0]}`")
-        words = ["papers", *words]
+        searches = words[0] == "train" and any(word.startswith("--tune") for word in words)
+        now = "tune" if searches else words[0]
+        note(f"{words[0]} is now `factorleak papers {now}`")
+        words = ["papers", now, *words[1:]]
     keep_programs()
     try:
         _program()(words)

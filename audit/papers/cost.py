@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,44 +16,29 @@ from audit.code_identity import code_used
 from audit.experiments.applicability import obstacle_of
 from audit.experiments.cache import cell_path, content_of
 from audit.experiments.grid import Cell, Procedure, Say, only_ratings
-from audit.experiments.plan_rules import CLIENTS, NAME, OPTIONS, SEED, TEXT, each_once, refuse_too_many
+from audit.experiments.options import check
+from audit.experiments.plan_rules import each_once, refuse_too_many
 from audit.experiments.results import Row, make_row
-from audit.experiments.round_cost import SAMPLE_ROWS, Cost, cost_of, timed
+from audit.experiments.round_cost import Cost, cost_of, timed
 from audit.experiments.rows import failed_row
 from audit.experiments.runner import Experiment
-from audit.experiments.scenarios import scenario_of
+from audit.experiments.scenarios import one_scenario
 from audit.factories import make_defense, make_defenses, make_victim
+from audit.papers.plans import Sheet
 from audit.registry import recorded_name
 from victims.applicability import network_of
 from victims.common.errors import InputError
 from victims.common.limits import peak_memory
-from victims.common.validation import above, each, flag, require_fields
+from victims.common.validation import above, require
 from victims.data.ratings import Ratings
 from victims.data.subsets import most_rated
 from victims.training import Run, formed_rows, start
 
-OF_PAPER_001, UPLOAD = "fedmf", "part-text"  # a victim with two uploads, and the usual one
+FEDMF, UPLOAD = "fedmf", "part-text"  # a victim with two uploads, and the usual one
 GRAPH_NOTE = "one round of all clients; a message is an index and K numbers, along every edge of its sender"
 
 THING = "a cost sheet"
 HEADLINE = "slowest"  # seconds of a round, in paper 001's accounting
-
-
-@dataclass(frozen=True)
-class Sheet:
-    """What to measure: every number of items in the clear, with phe, and packed under every key length."""
-
-    victim: str = "fedmf"
-    data: str = "synthetic"
-    # of the victim; ``update`` and ``weighting`` in it name the scenario
-    options: dict[str, Any] = field(default_factory=dict)
-    items: tuple[int, ...] = ()  # numbers of most rated items; empty: all items
-    key_bits: tuple[int, ...] = (1024, 2048)  # lengths of Paillier's keys
-    phe: bool = True  # whether phe is measured as it comes, too
-    defense: str = "none"  # what goes before encryption
-    sample: int = SAMPLE_ROWS  # rows that are encrypted, added and decrypted
-    bits_per_second: float = 1e9  # of the network
-    seed: int = 0
 
 
 class System(NamedTuple):
@@ -84,8 +69,8 @@ class Round(NamedTuple):
         sheet = self.sheet
         return {
             "victim": recorded_name(sheet.victim),
-            "update": str(sheet.options.get("update", "")),
-            "weighting": str(sheet.options.get("weighting", "")),
+            "update": sheet.update,
+            "weighting": sheet.weighting,
             "data": f"{sheet.data}, the {self.items} most rated items",
             "defense": self.system.shown,
             "rounds": 1,
@@ -93,62 +78,59 @@ class Round(NamedTuple):
         }
 
 
-def settled(sheets: tuple[Sheet, ...]) -> tuple[Sheet, ...]:
-    """Choose the scenario and the upload of each sheet, and check every name."""
-    return tuple(map(_settled, sheets))
+def options_of(sheet: Sheet) -> dict[str, Any]:
+    """Options of the victim."""
+    return {**sheet.victim_options, "update": sheet.update, "weighting": sheet.weighting}
 
 
-def _settled(sheet: Sheet) -> Sheet:
-    require_fields(
-        sheet,
-        THING,
-        victim=NAME,
-        data=TEXT,
-        items=each(CLIENTS, fewest=0),
-        key_bits=each(CLIENTS, fewest=0),
-        phe=flag(),
-        defense=NAME,
-        sample=CLIENTS,
-        bits_per_second=above(0),
-        seed=SEED,
-        options=OPTIONS,
-    )
+def settled(sheet: Sheet) -> Sheet:
+    """Choose the scenario and the upload, and check every name."""
+    check(sheet, THING)
+    require(THING, "bits_per_second", sheet.bits_per_second, above(0), "the default is 1e9")
+    chosen = one_scenario(sheet.victim, sheet.update, sheet.weighting, sheet.victim_options)
+    upload = {"upload": UPLOAD} if sheet.victim == FEDMF and not sheet.uploads else {}
     sheet = replace(
-        sheet, items=each_once(map(int, sheet.items)), key_bits=each_once(map(int, sheet.key_bits))
+        sheet,
+        update=chosen.update,
+        weighting=chosen.weighting,
+        victim_options={**upload, **chosen.options},
+        items=each_once(map(int, sheet.items)),
+        key_bits=each_once(map(int, sheet.key_bits)),
     )
     refuse_too_many(THING, items=sheet.items or (0,), systems=range(1 + 2 * len(sheet.key_bits)))
-    options = dict(sheet.options)
-    names = scenario_of(sheet.victim, options.get("update"), options.get("weighting"))
-    options |= dict(zip(("update", "weighting"), names, strict=True))
-    if sheet.victim == OF_PAPER_001:
-        options.setdefault("upload", UPLOAD)
-    make_victim(sheet.victim, options)
+    make_victim(sheet.victim, options_of(sheet))
     make_defenses(sheet.defense)
     _systems(sheet)  # for its checks: lengths that no key has are refused here
-    return replace(sheet, options=options)
+    return sheet
 
 
-def cells_of(sheets: tuple[Sheet, ...], ratings: Ratings, directory: Path) -> list[Cell[Round]]:
-    """List the cells of sheets; what this machine measured is not measured again."""
+def cells_of(sheet: Sheet, ratings: Ratings, directory: Path) -> list[Cell[Round]]:
+    """List the cells of a sheet; what this machine measured is not measured again."""
     content = content_of(ratings)
-    cells = []
-    for sheet in sheets:
-        counts = sheet.items or (ratings.n_items,)
-        if max(counts) > ratings.n_items:
-            raise InputError(
-                f"items of {THING} must be at most the {ratings.n_items:,} that {ratings.name} has, got "
-                f"{max(counts):,}; leave items out to measure all"
-            )
-        alone = sends_along_graph(sheet)
-        systems = [System("in the clear", sheet.defense)] if alone else _systems(sheet)
-        rounds = [Round(sheet, count, system) for count in counts for system in systems]
-        cells += [_cell(task, content, directory) for task in rounds]
-    return cells
+    counts = sheet.items or (ratings.n_items,)
+    if max(counts) > ratings.n_items:
+        raise InputError(
+            f"items of {THING} must be at most the {ratings.n_items:,} that {ratings.name} has, got "
+            f"{max(counts):,}; leave items out to measure all"
+        )
+    systems = [System("in the clear", sheet.defense)] if sends_along_graph(sheet) else _systems(sheet)
+    return [
+        _cell(Round(one, count, system), content, directory)
+        for one in _sheets_of(sheet)
+        for count in counts
+        for system in systems
+    ]
+
+
+def _sheets_of(sheet: Sheet) -> list[Sheet]:
+    """One for each upload."""
+    named = {name: {**sheet.victim_options, "upload": name} for name in sheet.uploads}
+    return [replace(sheet, victim_options=options, uploads=()) for options in named.values()] or [sheet]
 
 
 def sends_along_graph(sheet: Sheet) -> bool:
     """Whether clients send to each other, so that there is no server whose seconds could be measured."""
-    network = network_of(make_victim(sheet.victim, sheet.options))
+    network = network_of(make_victim(sheet.victim, options_of(sheet)))
     return network is not None and network.edges is not None
 
 
@@ -178,7 +160,7 @@ def _cell(task: Round, content: str, directory: Path) -> Cell[Round]:
         "machine": (platform.node(), platform.machine(), platform.processor()),
     }
     path = cell_path(directory, f"{task.items}-{system.name.replace(', ', '-')}", identity)
-    obstacle = obstacle_of(sheet.victim, sheet.options, system.defense)
+    obstacle = obstacle_of(sheet.victim, options_of(sheet), system.defense)
     return Cell(task, path, place="alone", obstacle=obstacle)
 
 
@@ -197,7 +179,7 @@ def _systems(sheet: Sheet) -> list[System]:
 def _measure(cell: Cell[Round], ratings: Ratings, say: Say) -> list[Row]:
     sheet, items, system = cell.task
     some = most_rated(ratings, items)
-    victim: Any = make_victim(sheet.victim, sheet.options)
+    victim: Any = make_victim(sheet.victim, options_of(sheet))
     if sends_along_graph(sheet):
         run = start(victim, some, make_defenses(system.defense), sheet.seed)
         counted = {"users": some.n_users, **asdict(graph_cost_of(run))}
@@ -234,7 +216,7 @@ def _rows(task: Round, ratings: Ratings, spent: Mapping[str, float], note: str) 
 
 def _beside(task: Round, n_ratings: int | None) -> Row:
     """What the rows of this command have beside the columns of all."""
-    upload = str(task.sheet.options.get("upload", ""))
+    upload = str(task.sheet.victim_options.get("upload", ""))
     return {"items": task.items, "ratings": n_ratings, "system": task.system.name, "upload": upload}
 
 
@@ -262,16 +244,16 @@ INDEX_BYTES = 4
 class GraphCost:
     """Of one round."""
 
-    seconds_round: float  # of a whole round, and of forming the rows alone
-    seconds_rows: float  # of a whole round, and of forming the rows alone
-    rows: int  # rows that are formed, edges of the graph, and rows that arrive
-    edges: int  # rows that are formed, edges of the graph, and rows that arrive
-    messages: int  # rows that are formed, edges of the graph, and rows that arrive
+    seconds_round: float
+    seconds_rows: float  # of forming the rows alone
+    rows: int  # that are formed
+    edges: int
+    messages: int  # rows that arrive
     bytes: float  # of all messages
-    bytes_sent: float  # of the client with most, and of the mean client
-    bytes_sent_mean: float  # of the client with most, and of the mean client
-    bytes_received: float  # of the client with most, and of the mean client
-    bytes_received_mean: float  # of the client with most, and of the mean client
+    bytes_sent: float  # of the client with most
+    bytes_sent_mean: float
+    bytes_received: float
+    bytes_received_mean: float
     peak_bytes: float  # largest resident size of this process so far
 
 

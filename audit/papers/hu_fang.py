@@ -8,8 +8,8 @@ MovieLens 100K publishes (``ua``) where they are there, else random ones; one wh
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,43 +18,24 @@ import numpy as np
 from audit.code_identity import code_used
 from audit.experiments.cache import cell_path, content_of
 from audit.experiments.grid import Cell, Procedure, Say
-from audit.experiments.plan_rules import (
-    FACTORS,
-    N_ROUNDS,
-    NAME,
-    NAMES,
-    OPTIONS,
-    RUNS,
-    SEED,
-    TEXT,
-    each_once,
-    refuse_said_elsewhere,
-    refuse_too_many,
-)
+from audit.experiments.options import check
+from audit.experiments.plan_rules import each_once, refuse_said_elsewhere, refuse_too_many
 from audit.experiments.private_mf import NOWHERE, TESTED, VICTIM, system_of
 from audit.experiments.results import Row, make_row, read_user_errors
 from audit.experiments.rows import failed_row
 from audit.experiments.runner import Experiment
 from audit.factories import make_defenses, make_victim
+from audit.papers.plans import METHODS, PAPER, Prediction
 from audit.scoring.prediction_errors import UserErrors, interval_over_users
-from defenses.accounting.ranges import NOISES
 from victims.common.errors import InputError
-from victims.common.validation import (
-    each,
-    finite,
-    flag,
-    one_of,
-    positive_share,
-    require,
-    require_fields,
-    strictly_between,
-)
+from victims.common.validation import positive_share, require
 from victims.data.movielens import published_split
 from victims.data.ratings import Ratings
 from victims.data.subsets import leave_out, refuse_unknown_rule, split, split_by
 from victims.evaluation.rating_error import predictions
 from victims.training import start
 
+THING = "a prediction"
 SIZE_OF: dict[str, Callable[[np.ndarray], np.ndarray]] = {"mse": np.square, "mae": np.abs}
 
 
@@ -62,7 +43,7 @@ SIZE_OF: dict[str, Callable[[np.ndarray], np.ndarray]] = {"mse": np.square, "mae
 class Training:
     """The task of a cell: a method at one point; ``run`` numbers the seeds."""
 
-    plan: Plan
+    plan: Prediction
     method: str
     factors: int
     point: float
@@ -77,7 +58,12 @@ class Training:
     @property
     def defense(self) -> str:
         """What protects the method."""
-        return self.plan.defense(self.method, self.point)
+        return defense_of(self.plan, self.method, self.point)
+
+    @property
+    def victim(self) -> dict[str, Any]:
+        """Options of the victim."""
+        return victim_options(self.plan, self.factors, self.method)
 
     @property
     def is_fraction(self) -> bool:
@@ -100,14 +86,14 @@ class Training:
 
     def cut(self, ratings: Ratings) -> tuple[Ratings, Ratings]:
         """Training and test ratings."""
-        train, test = self.plan.held_out(ratings, self.seed)
+        train, test = held_out(self.plan, ratings, self.seed)
         some = self.is_fraction and self.point < 1
         return (split(train, 1 - self.point, self.seed)[0] if some else train), test
 
 
-def cells_of(plan: Plan, ratings: Ratings, directory: Path) -> list[Cell[Training]]:
+def cells_of(plan: Prediction, ratings: Ratings, directory: Path) -> list[Cell[Training]]:
     """List the cells of a plan, in the order of its rows."""
-    plan.held_out(ratings, plan.seed)  # told before any training
+    held_out(plan, ratings, plan.seed)  # told before any training
     here = plan.weights or (plan.split == PAPER and published_split(plan.source or plan.data, ratings))
     if not here:
         plan = replace(plan, source=NOWHERE)
@@ -127,7 +113,7 @@ def _cell(task: Training, content: str, directory: Path) -> Cell[Training]:
         "code": code_used(VICTIM, [task.defense]),
         "ratings": content,
         "defense": task.defense,
-        "victim": plan.victim(task.factors, task.method),
+        "victim": task.victim,
         "fraction": task.point if task.is_fraction else None,
         "seed": task.seed,
         **({} if plan.clip else {"clip": False}),
@@ -152,7 +138,7 @@ def _train(cell: Cell[Training], ratings: Ratings, say: Say) -> Errors:
     say(f"{task.method}, {task.factors} factors")
     train, test = task.cut(ratings)
     begin = time.perf_counter()
-    victim = make_victim(VICTIM, task.plan.victim(task.factors, task.method))
+    victim = make_victim(VICTIM, task.victim)
     trained = start(victim, train, make_defenses(task.defense), task.seed)
     for epoch in range(task.plan.epochs):
         trained = trained.trained(epoch)
@@ -190,7 +176,7 @@ def _of_users(errors: Errors, n_users: int) -> UserErrors:
     )
 
 
-def user_errors(plan: Plan, ratings: Ratings, directory: Path) -> dict[tuple[str, int], UserErrors]:
+def user_errors(plan: Prediction, ratings: Ratings, directory: Path) -> dict[tuple[str, int], UserErrors]:
     """Read the errors of each user that the cells of a plan kept beside their rows."""
     found = {}
     for cell in cells_of(plan, ratings, directory):
@@ -208,81 +194,46 @@ def _beside(cell: Cell[Training], errors: Errors) -> np.ndarray:
     return np.concatenate(_of_users(errors, cell.task.n_users))
 
 
-METHODS = ("mf", "hdpmf", "pdpmf", "dpmf", "hdpmf-r")  # of the paper's tables
-VARIED = {
-    "nothing": (float("nan"),),
-    "user_low": (0.1, 0.2, 0.3, 0.4),  # Figures 2 and 3
-    "user_conservative": (0.1, 0.2, 0.3, 0.4, 0.54),  # Figures 4 and 5
-    "fraction": (0.2, 0.4, 0.6, 0.8, 1.0),  # Figures 6 and 7
-    "epsilon": (0.1, 0.3, 1.0, 3.0, 10.0),
-}
 OF_DATA = ("nothing", "fraction")  # what is no option of a defense
-PAPER = "paper"  # how paper 002 holds ratings out
+FACTORS = (10, 5)
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What to train."""
-
-    methods: tuple[str, ...] = METHODS  # names of ``audit.experiments.private_mf``
-    data: str = "synthetic"  # as given to ``--data``; part of the results
-    noise: str = "fresh"  # see ``defenses.noise.objective_noise``
-    factors: tuple[int, ...] = (10, 5)
-    epochs: int = 100
-    runs: int = 5
-    seed: int = 0
-    vary: str = "nothing"  # A key of ``VARIED``
-    points: tuple[float, ...] = ()  # values of it; empty: those of the paper's figures
-    clip: bool = True  # whether predictions are clipped to the rating grid; the paper does not say
-    victim_options: dict[str, Any] = field(default_factory=dict)
-    # ``paper``: the published split, else ten ratings of each user (one where the fraction varies). Or a rule
-    # of ``victims.data.subsets``
-    split: str = PAPER
-    test_fraction: float = 0.2  # that ``random`` and ``time`` hold out
-    weights: str = ""  # A file of privacy weights; empty: they are drawn from each run's seed
-    # of the victim, as ``audit.papers.tuned_mf`` found them
-    chosen: Mapping[tuple[str, int], dict[str, str]] = field(default_factory=dict)
-    source: str = ""  # where the published split is looked for; empty: what ``data`` says
-
-    @property
-    def places(self) -> tuple[float, ...]:
-        """The values that are tried."""
-        return self.points or VARIED[self.vary]
-
-    def held_out(self, ratings: Ratings, seed: int) -> tuple[Ratings, Ratings]:
-        """Training and test ratings, before a share of the former is taken."""
-        if self.split != PAPER:
-            return split_by(self.split, ratings, self.test_fraction, seed)
-        if self.vary == "fraction":
-            return leave_out(ratings, 1, seed)
-        return published_split(self.source or self.data, ratings) or leave_out(ratings, TESTED, seed)
-
-    def defense(self, method: str, point: float) -> str:
-        """What protects a method at one point."""
-        options: dict[str, float | str] = {} if self.vary in OF_DATA else {self.vary: point}
-        if self.weights:
-            options["weights"] = self.weights
-        return system_of(method).defense_text(self.noise, self.epochs, **options)
-
-    def victim(self, factors: int, method: str) -> dict[str, Any]:
-        """Options of the victim."""
-        usual = {"order": "per-rating", "learning_rate": "0.005"}
-        found = self.chosen.get((system_of(method).tuned_as, factors), {})
-        return {**usual, **self.victim_options, **found, "factors": str(factors), "epochs": str(self.epochs)}
+def held_out(plan: Prediction, ratings: Ratings, seed: int) -> tuple[Ratings, Ratings]:
+    """Training and test ratings, before a share of the former is taken."""
+    if plan.split != PAPER:
+        return split_by(plan.split, ratings, plan.test_fraction, seed)
+    if plan.vary == "fraction":
+        return leave_out(ratings, 1, seed)
+    return published_split(plan.source or plan.data, ratings) or leave_out(ratings, TESTED, seed)
 
 
-def settled(plan: Plan) -> Plan:
+def defense_of(plan: Prediction, method: str, point: float) -> str:
+    """What protects a method at one point."""
+    options: dict[str, float | str] = {} if plan.vary in OF_DATA else {plan.vary: point}
+    if plan.weights:
+        options["weights"] = plan.weights
+    return system_of(method).defense_text(plan.noise, plan.epochs, **options)
+
+
+def victim_options(plan: Prediction, factors: int, method: str) -> dict[str, Any]:
+    """Options of the victim."""
+    usual = {"order": "per-rating", "learning_rate": "0.005"}
+    found = plan.chosen.get((system_of(method).tuned_as, factors), {})
+    return {**usual, **plan.victim_options, **found, "factors": str(factors), "epochs": str(plan.epochs)}
+
+
+def settled(plan: Prediction) -> Prediction:
     """Check every name of a plan: a misspelt one must not cost the work before it."""
-    _check_values(plan)
-    refuse_said_elsewhere("a prediction", plan.victim_options, factors="factors", epochs="epochs")
+    check(plan, THING)
+    refuse_said_elsewhere(THING, plan.victim_options, factors="factors", epochs="epochs")
     plan = replace(
         plan,
-        methods=each_once(plan.methods),
-        factors=each_once(map(int, plan.factors)),
+        methods=each_once(plan.methods) or METHODS,
+        factors=each_once(map(int, plan.factors)) or FACTORS,
         points=each_once(map(float, plan.points)),
     )
     refuse_too_many(
-        "a prediction", factors=plan.factors, points=plan.places, methods=plan.methods, runs=range(plan.runs)
+        THING, factors=plan.factors, points=plan.places, methods=plan.methods, runs=range(plan.runs)
     )
     if plan.split != PAPER:
         refuse_unknown_rule(plan.split)
@@ -294,36 +245,13 @@ def settled(plan: Plan) -> Plan:
         raise InputError("--points are values of what varies; name it with --vary, or leave them out")
     for point in plan.places:
         if plan.vary == "fraction":
-            require(
-                "a prediction", "points", point, positive_share(), "they are shares of the training ratings"
-            )
+            require(THING, "points", point, positive_share(), "they are shares of the training ratings")
         for method in plan.methods:
-            make_defenses(plan.defense(method, point))
+            make_defenses(defense_of(plan, method, point))
     for factors in plan.factors:
         for method in plan.methods:
-            make_victim(VICTIM, plan.victim(factors, method))
+            make_victim(VICTIM, victim_options(plan, factors, method))
     return plan
-
-
-def _check_values(plan: Plan) -> None:
-    require_fields(
-        plan,
-        "a prediction",
-        methods=NAMES,
-        data=TEXT,
-        noise=one_of(*NOISES),
-        factors=each(FACTORS),
-        epochs=N_ROUNDS,
-        runs=RUNS,
-        seed=SEED,
-        vary=one_of(*VARIED),
-        points=each(finite(), fewest=0),
-        clip=flag(),
-        split=NAME,
-        test_fraction=strictly_between(0, 1),
-        weights=TEXT,
-        victim_options=OPTIONS,
-    )
 
 
 EXPERIMENT = Experiment(settled, cells_of, Procedure(_train, _measure, _failed, _beside))

@@ -12,47 +12,36 @@ with the real cryptosystem and all factors.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from attacks.closed_form.lists.rated_set import RatedSet
 from audit.code_identity import code_used
 from audit.experiments.cache import cell_path, content_of
-from audit.experiments.grid import Cell, Procedure, Report, Say, silent
+from audit.experiments.grid import Cell, Procedure, Say
+from audit.experiments.options import check
+from audit.experiments.plan_rules import each_once, refuse_said_elsewhere
 from audit.experiments.recordings import Recorded, files_of, recorded
 from audit.experiments.results import Row, make_row
-from audit.experiments.round_cost import SAMPLE_ROWS, cost_of
+from audit.experiments.round_cost import cost_of
 from audit.experiments.rows import failed_row, metric_rows
-from audit.experiments.runner import run_grid
+from audit.experiments.runner import Experiment
 from audit.factories import make_defense, make_defenses, make_victim
 from audit.keys import view_of
-from victims.common.errors import InputError
+from audit.papers.plans import Lists
 from victims.data.ratings import Ratings
 
+THING = "a study of lists"
 VICTIM, ATTACK, SERVER = "fedmf", "rated-set", "server"
 READ = ("rated_set_auc", "rated_set_f1")
 STAND_IN = "paillier:ideal=true"
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What is hidden how, and how long it is watched."""
-
-    data: str = "synthetic"
-    # sampled unrated items per rated one, > 0; part-text and full-text are always beside them
-    rhos: tuple[float, ...] = (0.5, 1.0, 2.0, 4.0)
-    rounds: tuple[int, ...] = (1, 2, 5, 10)  # numbers of rounds that the server watches, each >= 1
-    key_bits: int = 1024  # of the real encryption, whose cost is measured
-    victim_options: dict[str, Any] = field(default_factory=dict)
-    sample: int = SAMPLE_ROWS  # rows whose cost is measured; as everywhere
-    seed: int = 0  # rows whose cost is measured; as everywhere
-
-
 class Hiding(NamedTuple):
     """The task of a cell: one way of hiding, as the defense that does it and the upload that it needs."""
 
-    plan: Plan
+    plan: Lists
     defense: str
     upload: str = "part-text"
 
@@ -80,34 +69,26 @@ class Hiding(NamedTuple):
         }
 
 
-def run(
-    plan: Plan, ratings: Ratings, directory: Path, *, jobs: int = -1, report: Report = silent
-) -> list[Row]:
-    """Run every cell that is not there yet and write the result files."""
-    if not plan.rounds or min(plan.rounds) < 1:
-        raise InputError(f"--rounds must be numbers of rounds >= 1, got {plan.rounds!r:.80}")
-    if "upload" in plan.victim_options:
-        raise InputError("upload is what this command varies; leave --set upload out")
+def settled(plan: Lists) -> Lists:
+    """Check every value of a plan."""
+    check(plan, THING)
+    refuse_said_elsewhere(THING, plan.victim_options, upload="the ways of hiding, which are compared")
     make_victim(VICTIM, plan.victim_options)
     make_defense(_encryption(plan))
-    tasks = _tasks(plan)
-    for task in tasks:
-        make_defenses(task.defense)
+    for rho in plan.rhos:
+        make_defense(f"unrated-sampling:rho={rho:g}")
+    return replace(plan, rhos=each_once(plan.rhos), rounds=each_once(plan.rounds))
+
+
+def cells_of(plan: Lists, ratings: Ratings, directory: Path) -> list[Cell[Hiding]]:
+    """List the cells of a plan: part-text, samples, and full-text."""
     content = content_of(ratings)
-    cells = [_cell(task, content, directory) for task in tasks]
-    return run_grid(cells, PROCEDURE, ratings, directory, jobs=jobs, report=report)
+    sampled = [f"unrated-sampling:rho={rho:g}{once}" for rho in plan.rhos for once in ("", ",redrawn=false")]
+    tasks = [Hiding(plan, "none"), *(Hiding(plan, one) for one in sampled), Hiding(plan, "none", "full-text")]
+    return [_cell(task, content, directory) for task in tasks]
 
 
-def _tasks(plan: Plan) -> list[Hiding]:
-    sampled = [
-        Hiding(plan, f"unrated-sampling:rho={rho:g}{once}")
-        for rho in plan.rhos
-        for once in ("", ",redrawn=false")
-    ]
-    return [Hiding(plan, "none"), *sampled, Hiding(plan, "none", "full-text")]
-
-
-def _encryption(plan: Plan) -> str:
+def _encryption(plan: Lists) -> str:
     return f"paillier:key_bits={plan.key_bits}"
 
 
@@ -163,4 +144,5 @@ def _failed(task: Hiding, error: Exception) -> list[Row]:
     return [failed_row(task.columns(), error, READ[0])]
 
 
-PROCEDURE = Procedure(_record, _measure, _failed)
+EXPERIMENT = Experiment(settled, cells_of, Procedure(_record, _measure, _failed))
+run = EXPERIMENT.run

@@ -10,62 +10,39 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import Float, Int
 
 from audit.code_identity import code_used
 from audit.experiments.cache import cell_path, content_of
 from audit.experiments.grid import Cell, Procedure, Say, only_ratings
-from audit.experiments.plan_rules import (
-    N_ROUNDS,
-    OPTIONS,
-    SEED,
-    TEXT,
-    each_once,
-    refuse_said_elsewhere,
-    refuse_too_many,
-)
+from audit.experiments.options import check
+from audit.experiments.plan_rules import each_once, refuse_said_elsewhere, refuse_too_many
 from audit.experiments.results import Row, make_row
 from audit.experiments.rows import failed_row
 from audit.experiments.runner import Experiment
 from audit.factories import make_victim
+from audit.papers.plans import PEER_METHODS, PEER_RATES, PartsPlan
 from victims.common.errors import InputError
-from victims.common.validation import above, each, one_of, require_fields, whole
+from victims.common.seeds import Purpose, generator
 from victims.data.ratings import Ratings
 from victims.data.subsets import rotations
-from victims.evaluation.pmf import disjoint_batches, pmf_epoch, pmf_start
-from victims.protocols.base import Predictor, Victim
+from victims.protocols.base import Predictor, Products, Victim
 from victims.training import start
 
 VICTIM, PMF = "pdmfrec", "pmf"
-METHODS = {"pdmfrec": "full", "pdmfrec-sim": "-sim", "pdmfrec-sim-all": "-sim,all", PMF: ""}
-RATES = (0.01, 0.02, 0.03, 0.04, 0.05)  # section 4.4
-PARTS = 5
 THING = "a prediction with pdmfrec"
-ROUNDS = (1, 2, 5, 10, 15, 20, 30, 40, 50, 60, 80, 100, 125, 150)
 
 
-@dataclass(frozen=True)
-class PartsPlan:
-    """What to train."""
-
-    methods: tuple[str, ...] = tuple(METHODS)  # keys of ``METHODS``
-    data: str = "synthetic"
-    rates: tuple[float, ...] = RATES  # learning rates to choose from
-    rounds: tuple[int, ...] = ROUNDS  # rounds, or epochs, after which to measure, ascending
-    runs: int = PARTS  # rotations, at most five; the seed of parts and starts
-    seed: int = 0  # rotations, at most five; the seed of parts and starts
-    # of ``pdmfrec``; ``pmf`` takes ``factors``, ``regularization`` and ``init_scale`` of them
-    victim_options: dict[str, Any] = field(default_factory=dict)
-
-    def victim(self, method: str, rate: float) -> Victim:
-        """The victim of a method; of ``pmf`` the one whose loss it has."""
-        options = {**self.victim_options, "learning_rate": rate}
-        return make_victim(VICTIM, options | ({"variant": METHODS[method]} if METHODS[method] else {}))
+def victim_of(plan: PartsPlan, method: str, rate: float) -> Victim:
+    """The victim of a method; of ``pmf`` the one whose loss it has."""
+    options = {**plan.victim_options, "learning_rate": rate}
+    return make_victim(VICTIM, options | ({"variant": PEER_METHODS[method]} if PEER_METHODS[method] else {}))
 
 
 @dataclass(frozen=True)
@@ -94,28 +71,18 @@ class Training:
 
 def settled(plan: PartsPlan) -> PartsPlan:
     """Check every name and number of a plan."""
-    require_fields(
-        plan,
-        THING,
-        methods=each(one_of(*METHODS)),
-        data=TEXT,
-        rates=each(above(0)),
-        rounds=each(N_ROUNDS),
-        runs=whole(1, PARTS),
-        seed=SEED,
-        victim_options=OPTIONS,
-    )
+    check(plan, THING)
     refuse_said_elsewhere(THING, plan.victim_options, learning_rate="rates", variant="methods")
     plan = replace(
         plan,
-        methods=each_once(plan.methods),
-        rates=each_once(map(float, plan.rates)),
+        methods=each_once(plan.methods) or tuple(PEER_METHODS),
+        rates=each_once(map(float, plan.rates)) or PEER_RATES,
         rounds=tuple(sorted(set(map(int, plan.rounds)))),
     )
     refuse_too_many(THING, methods=plan.methods, rates=plan.rates, runs=range(plan.runs))
     for method in plan.methods:
         for rate in plan.rates:
-            plan.victim(method, rate)
+            victim_of(plan, method, rate)
     return plan
 
 
@@ -179,7 +146,7 @@ def _measure(cell: Cell[Training], ratings: Ratings, say: Say) -> list[Row]:
 def _trained(task: Training, train: Ratings) -> Iterator[tuple[int, Predictor]]:
     """What is predicted after each of the rounds that are measured."""
     plan, last = task.plan, task.plan.rounds[-1]
-    victim: Any = plan.victim(task.method, task.rate)
+    victim: Any = victim_of(plan, task.method, task.rate)
     if task.method == PMF:
         factors = pmf_start(train, victim.factors, victim.init_scale, plan.seed)
         batches = disjoint_batches(train, plan.seed)
@@ -218,3 +185,72 @@ def _failed(task: Training, error: Exception) -> list[Row]:
 
 EXPERIMENT = Experiment(settled, cells_of, Procedure(only_ratings, _measure, _failed))
 run = EXPERIMENT.run
+
+
+# The reference: probabilistic matrix factorisation with every rating in one place (R. Salakhutdinov, A. Mnih,
+# NIPS 2007), explicit and Gaussian, on raw ratings. Loss and steps are those of ``victims.protocols.pdmfrec``
+# with one V: e = r - u.v, u <- u - gamma (-e v + alpha u), v <- v - gamma (-e u + alpha v), rating by rating.
+# Ratings that share neither a client nor an item do not meet each other's factors, so a batch of such is one
+# step of arrays, and the same as its ratings one after the other.
+
+
+class Factors(NamedTuple):
+    """U (n_users, K) and V (n_items, K)."""
+
+    clients: Float[np.ndarray, "users K"]
+    items: Float[np.ndarray, "items K"]
+
+    def predictor(self) -> Products:
+        """U V'."""
+        return Products(*self)
+
+
+def pmf_start(ratings: Ratings, factors: int, init_scale: float, seed: int) -> Factors:
+    """Entries uniform on 0..``init_scale``."""
+    rng = generator(seed, Purpose.PMF_START)
+    shapes = (ratings.n_users, factors), (ratings.n_items, factors)
+    return Factors(*(init_scale * rng.random(shape) for shape in shapes))
+
+
+def disjoint_batches(ratings: Ratings, seed: int) -> list[Int[np.ndarray, " _"]]:
+    """Numbers of ratings, cut so that no two of a batch share a client or an item.
+
+    Ratings in random order, each into the first batch that has neither its client nor its item.
+    """
+    order = generator(seed, Purpose.PMF_START, 1).permutation(ratings.n_ratings)
+    of_user, of_item = [0] * ratings.n_users, [0] * ratings.n_items  # a bit for each batch they are in
+    batch = np.empty(ratings.n_ratings, np.int64)
+    for entry, user, item in zip(
+        order.tolist(), ratings.users[order].tolist(), ratings.items[order].tolist(), strict=True
+    ):
+        free = ~(of_user[user] | of_item[item])
+        first = free & -free
+        of_user[user] |= first
+        of_item[item] |= first
+        batch[entry] = first.bit_length() - 1
+    by_batch = np.argsort(batch, kind="stable")
+    return np.split(by_batch, np.flatnonzero(np.diff(batch[by_batch])) + 1)
+
+
+def pmf_epoch(
+    now: Factors,
+    ratings: Ratings,
+    batches: list[Int[np.ndarray, " _"]],
+    rate: float,
+    alpha: float,
+    seed: int,
+    epoch: int,
+) -> Factors:
+    """One pass over all ratings, batches in a new random order."""
+    clients, items, users = now.clients.copy(), now.items.copy(), ratings.users
+    with np.errstate(over="ignore", invalid="ignore"):  # told below
+        for at in generator(seed, Purpose.PMF_START, 2, epoch).permutation(len(batches)).tolist():
+            entry = batches[at]
+            user, item = users[entry], ratings.items[entry]
+            u, v = clients[user], items[item]
+            error = (ratings.values[entry] - np.einsum("nk,nk->n", u, v))[:, None]
+            clients[user] = u + rate * (error * v - alpha * u)
+            items[item] = v + rate * (error * u - alpha * v)
+    if not (np.isfinite(clients).all() and np.isfinite(items).all()):
+        raise InputError(f"pmf diverged in epoch {epoch}; lower learning_rate (now {rate:g})")
+    return Factors(clients, items)

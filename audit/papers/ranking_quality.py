@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,15 +11,17 @@ from audit.code_identity import code_used
 from audit.experiments.applicability import obstacle_of, standing_in, without_encryption
 from audit.experiments.cache import cell_path, content_of
 from audit.experiments.grid import Cell, Procedure, Say, only_ratings
-from audit.experiments.plan_rules import N_ROUNDS, NAME, OPTIONS, RUNS, SEED, TEXT, each_once
+from audit.experiments.options import check
+from audit.experiments.plan_rules import each_once
 from audit.experiments.results import Row, make_row
 from audit.experiments.rows import failed_row
 from audit.experiments.runner import Experiment
 from audit.experiments.scenarios import one_scenario
 from audit.factories import make_defenses, make_victim
+from audit.papers.plans import Quality
 from audit.registry import recorded_name
 from victims.common.errors import InputError
-from victims.common.validation import Rule, each, one_of, require_fields
+from victims.common.validation import Rule, each, one_of, require
 from victims.data.ratings import Ratings
 from victims.data.subsets import refuse_unknown_rule
 from victims.evaluation.ranking import (
@@ -40,38 +42,22 @@ from victims.protocols.base import Victim
 System = Literal["encrypted", "plain"]
 SYSTEMS: tuple[System, ...] = ("encrypted", "plain")
 POPULARITY = "popularity"
+THING = "a quality plan"
+CUT = Rule("the length of lists and the smallest relevant rating", lambda cut: isinstance(cut, Cut))
 ERROR = "rmse"  # of existing users
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What to train and rank."""
-
-    victim: str = "fedmvmf"
-    data: str = "synthetic"  # as given to ``--data``; part of the results
-    update: str = ""  # empty: the victim's first update, and include-unrated where it has that
-    weighting: str = ""  # empty: the victim's first update, and include-unrated where it has that
-    # with encryption last; without it the plain system is the same as the encrypted one
-    defense: str = "privmvmf"
-    rounds: int = 200
-    runs: int = 5
-    scenarios: tuple[str, ...] = SCENARIOS  # see ``victims.evaluation.ranking``
-    cut: Cut = PAPER  # length of the lists, and which ratings are relevant
-    seed: int = 0
-    split: str = "random"  # how ratings of existing users are held out: a rule of ``victims.data.subsets``
-    victim_options: dict[str, Any] = field(default_factory=dict)
-
-    def made_victim(self) -> Victim:
-        """Make the victim."""
-        options = {**self.victim_options, "update": self.update, "weighting": self.weighting}
-        return make_victim(self.victim, options)
+def victim_of(plan: Quality) -> Victim:
+    """Make the victim."""
+    options = {**plan.victim_options, "update": plan.update, "weighting": plan.weighting}
+    return make_victim(plan.victim, options)
 
 
 @dataclass(frozen=True)
 class Ranking:
     """The task of a cell: a system in a scenario; ``run`` numbers the seeds."""
 
-    plan: Plan
+    plan: Quality
     scenario: str
     run: int
     system: System
@@ -110,18 +96,21 @@ class Ranking:
         }
 
 
-def settled(plan: Plan) -> Plan:
+def settled(plan: Quality) -> Quality:
     """Choose the scenario of the victim, and check every name."""
-    _check_values(plan)
+    check(plan, THING)
     chosen = one_scenario(plan.victim, plan.update, plan.weighting, plan.victim_options)
     plan = replace(
         plan,
         update=chosen.update,
         weighting=chosen.weighting,
         victim_options=chosen.options,
-        scenarios=each_once(plan.scenarios),
+        scenarios=each_once(plan.scenarios) or SCENARIOS,
+        cut=plan.cut or PAPER,
     )
-    plan.made_victim()
+    require(THING, "scenarios", plan.scenarios, each(one_of(*SCENARIOS)))
+    require(THING, "cut", plan.cut, CUT)
+    victim_of(plan)
     make_defenses(plan.defense)
     refuse_unknown_rule(plan.split)
     if plan.split != "random" and EXISTING not in plan.scenarios:
@@ -129,26 +118,7 @@ def settled(plan: Plan) -> Plan:
     return plan
 
 
-def _check_values(plan: Plan) -> None:
-    require_fields(
-        plan,
-        "a quality plan",
-        victim=NAME,
-        data=TEXT,
-        update=TEXT,
-        weighting=TEXT,
-        defense=NAME,
-        rounds=N_ROUNDS,
-        runs=RUNS,
-        scenarios=each(one_of(*SCENARIOS)),
-        cut=Rule("the length of lists and the smallest relevant rating", lambda cut: isinstance(cut, Cut)),
-        seed=SEED,
-        split=NAME,
-        victim_options=OPTIONS,
-    )
-
-
-def cells_of(plan: Plan, ratings: Ratings, directory: Path) -> list[Cell[Ranking]]:
+def cells_of(plan: Quality, ratings: Ratings, directory: Path) -> list[Cell[Ranking]]:
     """List the cells of a plan."""
     if EXISTING in plan.scenarios:
         case(EXISTING, ratings, plan.seed, plan.split)  # what they do not allow is told before training
@@ -203,9 +173,7 @@ def _cell(task: Ranking, content: str, directory: Path) -> Cell[Ranking]:
 def _obstacle(task: Ranking) -> str:
     plan = task.plan
     options = {**plan.victim_options, "update": plan.update, "weighting": plan.weighting}
-    return fold_in_obstacle(plan.made_victim(), task.scenario) or obstacle_of(
-        plan.victim, options, task.defense
-    )
+    return fold_in_obstacle(victim_of(plan), task.scenario) or obstacle_of(plan.victim, options, task.defense)
 
 
 def _measure(cell: Cell[Ranking], ratings: Ratings, say: Say) -> list[Row]:
@@ -215,7 +183,7 @@ def _measure(cell: Cell[Ranking], ratings: Ratings, say: Say) -> list[Row]:
     defenses = make_defenses(
         standing_in(task.defense) or "none" if task.system == "encrypted" else task.defense
     )
-    victim = plan.made_victim()
+    victim = victim_of(plan)
     run = trained(victim, chosen, rounds=plan.rounds, defenses=defenses, seed=task.seed)
     found, guesses = ranked(run, chosen, plan.cut), popular(chosen, task.seed, plan.cut)
     rows = [

@@ -28,7 +28,8 @@ from audit.experiments.results import Row, make_row
 from audit.experiments.rows import failed_row
 from audit.experiments.runner import run_grid
 from audit.factories import make_defenses, make_victim
-from audit.papers.hu_fang import Plan, Training
+from audit.papers.hu_fang import Training, held_out
+from audit.papers.plans import Prediction
 from victims.common.errors import InputError
 from victims.data.ratings import Ratings
 from victims.data.subsets import folds
@@ -66,7 +67,7 @@ class Trial:
 
 
 def tune(
-    plan: Plan,
+    plan: Prediction,
     ratings: Ratings,
     directory: Path,
     count: int,
@@ -80,7 +81,7 @@ def tune(
     for name in ("learning_rate", "regularization"):
         if name in plan.victim_options:
             raise InputError(f"{name} is what --tune chooses; leave --set {name} out")
-    train, _ = plan.held_out(ratings, plan.seed)
+    train, _ = held_out(plan, ratings, plan.seed)
     next(folds(train, count, plan.seed))  # too few folds are told before any training
     content = content_of(ratings)
     trials = [
@@ -126,7 +127,7 @@ def _cell(trial: Trial, content: str, directory: Path) -> Cell[Trial]:
         "code": code_used(VICTIM, [task.defense]),
         "ratings": content,
         "defense": task.defense,
-        "victim": {**plan.victim(task.factors, task.method), **trial.options},
+        "victim": {**task.victim, **trial.options},
         "seed": task.seed,
         "split": f"{plan.split} {plan.test_fraction}",
         "fold": (trial.fold, trial.folds),
@@ -157,7 +158,7 @@ def _train(cell: Cell[Trial], ratings: Ratings, say: Say) -> Errors:
 
 def _victim(trial: Trial, rate: float, ridge: float) -> Victim:
     task, options = trial.training, replace(trial, learning_rate=rate, regularization=ridge).options
-    return make_victim(VICTIM, {**task.plan.victim(task.factors, task.method), **options})
+    return make_victim(VICTIM, {**task.victim, **options})
 
 
 def _error(run: Run | InputError, validation: Ratings) -> float | InputError:

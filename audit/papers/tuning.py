@@ -10,7 +10,7 @@ tries follows from the seed and the trials before it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,16 +19,19 @@ import numpy as np
 from audit.code_identity import code_used
 from audit.experiments.cache import content_of, digest
 from audit.experiments.grid import Report, silent
-from audit.factories import make_defenses, make_victim
+from audit.experiments.options import check
+from audit.factories import make_defenses, make_victim, scenarios_of
+from audit.papers.plans import Search
 from victims.common.errors import InputError
 from victims.common.seeds import Purpose, generator
-from victims.common.validation import at_least, between, require_fields
 from victims.data.ratings import Ratings
 from victims.data.subsets import folds
 from victims.evaluation.ranking import Case, rank
 from victims.evaluation.rating_error import predictions
 from victims.protocols.base import Victim
 from victims.training import start
+
+VICTIM, UNRATED = "fedmvmf", "include-unrated"
 
 
 class Range(NamedTuple):
@@ -51,41 +54,39 @@ RANGES = {
 ALPHA, CLIENT_STEP = Range(0.01, 0.5), Range(1e-5, 5e-3)
 
 
-@dataclass(frozen=True)
-class Search:
-    """What to try."""
+def ranges_of(plan: Search) -> dict[str, Range]:
+    """Of the options that the scenario has and nobody gave."""
+    found = dict(RANGES)
+    if plan.weighting == UNRATED:
+        found["alpha"] = ALPHA
+    if plan.update == "sgd":
+        found["client_learning_rate"] = CLIENT_STEP
+    return {name: range_ for name, range_ in found.items() if name not in plan.victim_options}
 
-    update: str = "semi-als"  # of FedMVMF
-    weighting: str = "observed-only"  # of FedMVMF
-    defense: str = "none"
-    trials: int = 30  # in all, those of earlier calls included
-    folds: int = 4
-    rounds: int = 20
-    seed: int = 0
-    options: dict[str, Any] = field(default_factory=dict)  # of the victim; what is given is not searched
 
-    def __post_init__(self) -> None:
-        require_fields(self, "a search", trials=at_least(1), folds=between(2, 100), rounds=at_least(1))
+def measure_of(plan: Search) -> str:
+    """What is made small."""
+    return "1 - NDCG@10 among rated" if plan.weighting == UNRATED else "RMSE, stars"
 
-    @property
-    def ranges(self) -> dict[str, Range]:
-        """Of the options that the scenario has and nobody gave."""
-        found = dict(RANGES)
-        if self.weighting == "include-unrated":
-            found["alpha"] = ALPHA
-        if self.update == "sgd":
-            found["client_learning_rate"] = CLIENT_STEP
-        return {name: range_ for name, range_ in found.items() if name not in self.options}
 
-    @property
-    def measure(self) -> str:
-        """What is made small."""
-        return "1 - NDCG@10 among rated" if self.weighting == "include-unrated" else "RMSE, stars"
+def _victim(plan: Search, chosen: dict[str, Any]) -> Victim:
+    """The victim of a trial."""
+    scenario = {"update": plan.update, "weighting": plan.weighting}
+    return make_victim(VICTIM, {**plan.victim_options, **chosen, **scenario})
 
-    def victim_of(self, chosen: dict[str, Any]) -> Victim[Any]:
-        """The victim of a trial."""
-        scenario = {"update": self.update, "weighting": self.weighting}
-        return make_victim("fedmvmf", {**self.options, **chosen, **scenario})
+
+def settled(plan: Search) -> Search:
+    """Choose the scenario, and check every value."""
+    check(plan, "a search")
+    updates, weightings = scenarios_of(VICTIM)
+    plan = replace(plan, update=plan.update or updates[0], weighting=plan.weighting or weightings[0])
+    _victim(plan, {})
+    make_defenses(_defense(plan))
+    return plan
+
+
+def _defense(plan: Search) -> str:
+    return "+".join(plan.defenses) or "none"
 
 
 class Trial(NamedTuple):
@@ -98,14 +99,9 @@ class Trial(NamedTuple):
 
 
 def search(plan: Search, ratings: Ratings, directory: Path, *, report: Report = silent) -> list[Trial]:
-    """Try options until there are as many trials as planned.
-
-    References
-    ----------
-    Paper 000 (arXiv:2210.07775), section 6.1, Table 2; J. Bergstra et al., NeurIPS 2011.
-    """
+    """Try options until there are as many trials as planned."""
     optuna = _optuna()
-    plan.victim_of({})
+    plan = settled(plan)
     study = _study(optuna, plan, ratings, directory)
     while (done := len(_finished(optuna, study))) < plan.trials:
         report(done, plan.trials, _best_so_far(_finished(optuna, study)))
@@ -113,9 +109,9 @@ def search(plan: Search, ratings: Ratings, directory: Path, *, report: Report = 
         seed = int(generator(plan.seed, Purpose.TUNING, done).integers(2**31))
         study.sampler = optuna.samplers.TPESampler(seed=seed)
         trial = study.ask()
-        chosen = {name: _suggested(trial, name, range_) for name, range_ in plan.ranges.items()}
+        chosen = {name: _suggested(trial, name, range_) for name, range_ in ranges_of(plan).items()}
         try:
-            value = float(np.mean([*_errors(plan, plan.victim_of(chosen), ratings)]))
+            value = float(np.mean([*_errors(plan, _victim(plan, chosen), ratings)]))
         except InputError as error:
             trial.set_user_attr("reason", str(error))
             study.tell(trial, state=optuna.trial.TrialState.FAIL)
@@ -145,7 +141,7 @@ def _study(optuna: Any, plan: Search, ratings: Ratings, directory: Path) -> Any:
     """The study of this plan on these ratings; more trials of it are the same study."""
     directory.mkdir(parents=True, exist_ok=True)
     plan_alone = {name: value for name, value in vars(plan).items() if name != "trials"}
-    code = code_used("fedmvmf", [plan.defense])
+    code = code_used(VICTIM, [_defense(plan)])
     name = digest({"plan": plan_alone, "ratings": content_of(ratings), "code": code})
     journal = optuna.storages.journal.JournalFileBackend(str(directory / f"tune-{name}.journal"))
     return optuna.create_study(
@@ -173,10 +169,10 @@ def _suggested(trial: Any, name: str, range_: Range) -> float | int:
 def _errors(plan: Search, victim: Victim[Any], ratings: Ratings) -> Iterator[float]:
     """What is made small, of every fold."""
     for train, test in folds(ratings, plan.folds, plan.seed):
-        run = start(victim, train, make_defenses(plan.defense), plan.seed)
+        run = start(victim, train, make_defenses(_defense(plan)), plan.seed)
         for round_ in range(plan.rounds):
             run = run.trained(round_)
-        if plan.weighting == "include-unrated":
+        if plan.weighting == UNRATED:
             clients, items = run.user_factors(plan.rounds), victim.broadcast(run.state)[0]
             case = Case("existing", train, test, np.ones(ratings.n_items, bool))
             yield 1 - rank(case, _scorer(clients, items))["rated"].ndcg

@@ -2,7 +2,7 @@
 
 Behind ``papers predict --victim dpmf-yang``: Table 4 and Figures 4 to 6. A cell trains one system once on
 70 % of the records and measures RMSE in units of 0..1, P@5 and R@5 in both universes
-(``victims.evaluation.feedback``), and what is sent in a round, beside the constant mean and
+(``audit.papers.feedback``), and what is sent in a round, beside the constant mean and
 popularity. References come from other people's packages; where one is not installed its cell is a row with
 the reason.
 """
@@ -12,7 +12,8 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,28 +22,13 @@ import numpy as np
 from audit.code_identity import code_used
 from audit.experiments.cache import cell_path, content_of
 from audit.experiments.grid import Cell, Procedure, Say
-from audit.experiments.plan_rules import (
-    FACTORS,
-    N_ROUNDS,
-    OPTIONS,
-    RUNS,
-    SEED,
-    TEXT,
-    each_once,
-    refuse_said_elsewhere,
-    refuse_too_many,
-)
+from audit.experiments.options import check
+from audit.experiments.plan_rules import each_once, refuse_said_elsewhere, refuse_too_many
 from audit.experiments.results import Row, make_row
 from audit.experiments.rows import failed_row
 from audit.experiments.runner import Experiment
 from audit.factories import make_victim
-from victims.common.errors import InputError
-from victims.common.seeds import Purpose, generator
-from victims.common.validation import each, one_of, require_fields
-from victims.data.ratings import Ratings
-from victims.data.subsets import of_users
-from victims.evaluation.feedback import (
-    PACKAGES,
+from audit.papers.feedback import (
     FeedbackSplit,
     feedback_split,
     gaussian_pmf,
@@ -56,6 +42,11 @@ from victims.evaluation.feedback import (
     version_of,
     weighted_factorisation,
 )
+from audit.papers.plans import PACKAGES, TRUSTED_SYSTEMS, TRUSTED_VARIED, TrustedPlan
+from victims.common.errors import InputError
+from victims.common.seeds import Purpose, generator
+from victims.data.ratings import Ratings
+from victims.data.subsets import of_users
 from victims.training import start
 
 THING = "a prediction with dpmf-yang"
@@ -68,33 +59,21 @@ HELD_OUT = 0.3  # section 4.1.2: of the records
 
 def settled(plan: TrustedPlan) -> TrustedPlan:
     """Choose the systems of a plan, and check every name in it."""
-    require_fields(
-        plan,
-        THING,
-        systems=each(one_of(*SYSTEMS), fewest=0),
-        data=TEXT,
-        factors=each(FACTORS),
-        rounds=N_ROUNDS,
-        runs=RUNS,
-        seed=SEED,
-        vary=one_of(*VARIED),
-        victim_options=OPTIONS,
-    )
+    check(plan, THING)
     refuse_said_elsewhere(THING, plan.victim_options, factors="factors", **VARYING.get(plan.vary, {}))
     plan = replace(
         plan,
-        systems=each_once(plan.systems) or (SYSTEMS if plan.vary == "nothing" else SYSTEMS[:1]),
-        factors=each_once(map(int, plan.factors)),
+        systems=each_once(plan.systems) or (TRUSTED_SYSTEMS if plan.vary == "nothing" else (VICTIM,)),
+        factors=each_once(map(int, plan.factors)) or FACTORS,
     )
-    refuse_too_many(
-        THING, factors=plan.factors, points=VARIED[plan.vary], methods=plan.systems, runs=range(plan.runs)
-    )
+    points = TRUSTED_VARIED[plan.vary]
+    refuse_too_many(THING, factors=plan.factors, points=points, methods=plan.systems, runs=range(plan.runs))
     for system in plan.systems:
         if plan.vary != "nothing" and system not in (VICTIM, DMF):
             raise InputError(f"--vary {plan.vary} is of {VICTIM} and {DMF}, got {system}; leave it out")
     for factors in plan.factors:
-        for point in VARIED[plan.vary]:
-            make_victim(VICTIM, plan.options(VICTIM, factors, point))
+        for point in points:
+            make_victim(VICTIM, options_of(plan, VICTIM, factors, point))
     return plan
 
 
@@ -106,22 +85,21 @@ def cells_of(plan: TrustedPlan, ratings: Ratings, directory: Path) -> list[Cell[
     return [
         _cell(Training(plan, system, factors, point, run, ratings.n_users), content, directory)
         for factors in plan.factors
-        for point in VARIED[plan.vary]
+        for point in TRUSTED_VARIED[plan.vary]
         for system in plan.systems
         for run in range(plan.runs)
     ]
 
 
 def _cell(task: Training, content: str, directory: Path) -> Cell[Training]:
-    plan = task.plan
     identity = {
         "code": code_used(VICTIM),
         "ratings": content,
         "system": task.system,
-        "options": plan.options(task.system, task.factors, task.point),
+        "options": task.options,
         "factors": task.factors,
         "setting": task.setting,
-        "rating_map": plan.rating_map,
+        "rating_map": task.rating_map,
         "rounds": task.measured(),
         "package": version_of(task.system) if task.system in PACKAGES else None,
         "seed": task.seed,
@@ -192,53 +170,25 @@ run = EXPERIMENT.run
 
 
 VICTIM, DMF, IMPLICIT_PMF = "dpmf-yang", "dmf", "implicit-pmf"
-SYSTEMS = (VICTIM, DMF, IMPLICIT_PMF, *PACKAGES)
+FACTORS = (3, 6, 12)
 ROUNDS = (1, 2, 5, 10, 20, 50, 100, 200)
-WEIGHTS = tuple(
-    (share, weight) for share in (0.005, 0.02, 0.06, 0.2, 0.6) for weight in (0.25, 0.5, 0.75, 1.0)
-)
-VARIED: dict[str, tuple[Any, ...]] = {
-    "nothing": (None,),  # Table 4, Figures 4 and 6
-    "weights": WEIGHTS,  # Figure 5: lambda, W
-    "degree": (1, 2, 3, 5, 10),
-    "users": (0.25, 0.5, 0.75, 1.0),  # Table 3
-}
 SHARE = 0.5  # section 4.1.2: of both parts of the split, as implicit feedback
 SHARED = ("degree", "fallback", "rating_map")  # options that DMF has from the victim
 
 
-@dataclass(frozen=True)
-class TrustedPlan:
-    """What to train."""
-
-    systems: tuple[str, ...] = ()  # of ``SYSTEMS``; empty: all of them, the first where something varies
-    data: str = "synthetic"
-    factors: tuple[int, ...] = (3, 6, 12)
-    rounds: int = 100  # rounds to train; seeds of split, start and draws
-    runs: int = 5  # rounds to train; seeds of split, start and draws
-    seed: int = 0  # rounds to train; seeds of split, start and draws
-    vary: str = "nothing"  # A key of ``VARIED``
-    # of ``dpmf-yang``; DMF takes those of ``SHARED``
-    victim_options: dict[str, Any] = field(default_factory=dict)
-
-    def options(self, system: str, factors: int, point: Any) -> dict[str, Any]:
-        """Options of a victim at one point; empty for what is none."""
-        if system not in (VICTIM, DMF):
-            return {}
-        given = self.victim_options
-        if system == DMF:
-            given = {name: value for name, value in given.items() if name in SHARED}
-            given |= {"positive_share": str(SHARE)}
-        if self.vary == "weights":
-            given = {**given, "implicit_weight": str(point[0]), "negative_weight": str(point[1])}
-        if self.vary == "degree":
-            given = {**given, "degree": str(point)}
-        return {**given, "factors": str(factors)}
-
-    @property
-    def rating_map(self) -> Any:
-        """How ratings are scaled."""
-        return self.victim_options.get("rating_map", "max")
+def options_of(plan: TrustedPlan, system: str, factors: int, point: Any) -> dict[str, Any]:
+    """Options of a victim at one point; empty for what is none."""
+    if system not in (VICTIM, DMF):
+        return {}
+    given = plan.victim_options
+    if system == DMF:
+        given = {name: value for name, value in given.items() if name in SHARED}
+        given |= {"positive_share": str(SHARE)}
+    if plan.vary == "weights":
+        given = {**given, "implicit_weight": str(point[0]), "negative_weight": str(point[1])}
+    if plan.vary == "degree":
+        given = {**given, "degree": str(point)}
+    return {**given, "factors": str(factors)}
 
 
 @dataclass(frozen=True)
@@ -256,6 +206,16 @@ class Training:
     def seed(self) -> int:
         """The seed of this run."""
         return self.plan.seed + self.run
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Options of the victim."""
+        return options_of(self.plan, self.system, self.factors, self.point)
+
+    @property
+    def rating_map(self) -> Any:
+        """How ratings are scaled."""
+        return self.plan.victim_options.get("rating_map", "max")
 
     @property
     def setting(self) -> str:
@@ -291,9 +251,9 @@ def trained(task: Training, split: FeedbackSplit) -> list[tuple[int, dict[str, f
 
 def baselines_of(task: Training, split: FeedbackSplit) -> dict[str, float]:
     """Measure the constant mean of the training, and popularity."""
-    mean = unit_values(split.train.explicit, task.plan.rating_map).mean()
+    mean = unit_values(split.train.explicit, task.rating_map).mean()
     test = split.test.explicit
-    constant = unit_rmse(np.full(test.n_ratings, mean), test, task.plan.rating_map)
+    constant = unit_rmse(np.full(test.n_ratings, mean), test, task.rating_map)
     return {"rmse_unit": constant, **popularity(split, task.seed)}
 
 
@@ -310,17 +270,17 @@ def headline(system: str) -> str:
 def _victim(task: Training, split: FeedbackSplit) -> list[tuple[int, dict[str, float]]]:
     """``dpmf-yang`` and ``dmf``, after some of the rounds."""
     plan, test = task.plan, split.test.explicit
-    victim = make_victim(task.system, plan.options(task.system, task.factors, task.point))
+    victim = make_victim(task.system, task.options)
     trained, found = start(victim, split.train.both, (), task.seed), []
     for number in range(plan.rounds):
         sent = traffic(victim, trained.state, split.train.both)  # type: ignore[arg-type]
         trained = trained.trained(number)
         if number + 1 in task.measured():
             predictor: Any = trained.predictor(number + 1)
-            values = {"rmse_unit": unit_rmse(predictor.unit(test.users, test.items), test, plan.rating_map)}
+            values = {"rmse_unit": unit_rmse(predictor.unit(test.users, test.items), test, task.rating_map)}
             if task.system == VICTIM:  # as (19) is printed, beside what training fits
                 plain = replace(predictor, with_offsets=False).unit(test.users, test.items)
-                values["rmse_unit_users"] = unit_rmse(plain, test, plan.rating_map)
+                values["rmse_unit_users"] = unit_rmse(plain, test, task.rating_map)
             values |= hits(split, predictor.scores)
             values |= {f"{name}_per_round": float(value) for name, value in sent._asdict().items()}
             found.append((number + 1, values))
@@ -342,17 +302,14 @@ def _weighted(task: Training, split: FeedbackSplit) -> list[tuple[int, dict[str,
 def _explicit(
     fit: Callable[..., Callable[[Ratings], np.ndarray]], task: Training, split: FeedbackSplit
 ) -> list[tuple[int, dict[str, float]]]:
-    train, test, rating_map = split.train.explicit, split.test.explicit, task.plan.rating_map
+    train, test, rating_map = split.train.explicit, split.test.explicit, task.rating_map
     predict = fit(train, unit_values(train, rating_map), task.factors, task.seed)
     return [(0, {"rmse_unit": unit_rmse(predict(test), test, rating_map)})]
 
 
-def _svd(task: Training, split: FeedbackSplit) -> list[tuple[int, dict[str, float]]]:
-    return _explicit(svd_plus_plus, task, split)
-
-
-def _gaussian(task: Training, split: FeedbackSplit) -> list[tuple[int, dict[str, float]]]:
-    return _explicit(gaussian_pmf, task, split)
-
-
-SOLVERS = {IMPLICIT_PMF: _implicit, "wrmf": _weighted, "svd++": _svd, "gaussian-pmf": _gaussian}
+SOLVERS: dict[str, Callable[[Training, FeedbackSplit], list[tuple[int, dict[str, float]]]]] = {
+    IMPLICIT_PMF: _implicit,
+    "wrmf": _weighted,
+    "svd++": partial(_explicit, svd_plus_plus),
+    "gaussian-pmf": partial(_explicit, gaussian_pmf),
+}

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from audit.papers.feedback import Traffic, traffic
 from victims.data.loaders import load
 from victims.data.ratings import Ratings
 from victims.data.subsets import of_users
-from victims.evaluation.feedback import Traffic, traffic
 from victims.protocols.dmf import DMF
 from victims.protocols.dpmf_yang import DPMFYang
 from victims.training import start

@@ -272,3 +272,7 @@ def test_a_command_that_moved_answers_with_its_new_name(run):
     assert code == 2
     assert "predict is now `factorleak papers predict`" in error
     assert "vary of a prediction must be nothing" in error
+    code, _, error = run("train", "--tune", "0")
+    assert code == 2
+    assert "train is now `factorleak papers tune`" in error
+    assert "trials of a search must be" in error

@@ -9,7 +9,8 @@ import pytest
 
 from audit.experiments.round_cost import cost_of
 from audit.factories import make_defenses, make_victim
-from audit.papers.cost import Sheet, run, wide
+from audit.papers.cost import run, wide
+from audit.papers.plans import Sheet
 from reports.paper_figures import cost_figure
 from victims.common.errors import InputError
 from victims.data.subsets import most_rated, of_users
@@ -45,8 +46,8 @@ class TestCost:
         assert sampled.encryption == sampled.decryption == sampled.ciphertexts == 0
 
     def test_phe_beside_it(self, ratings, tmp_path):
-        sheet = Sheet(options={"factors": 20}, items=(20, 60), key_bits=(1024,), sample=16)
-        rows = wide(run((sheet,), ratings, tmp_path))
+        sheet = Sheet(victim_options={"factors": 20}, items=(20, 60), key_bits=(1024,), sample=16)
+        rows = wide(run(sheet, ratings, tmp_path))
         assert [row["system"] for row in rows] == ["in the clear", "phe, 1024 bit", "packed, 1024 bit"] * 2
         assert all(row["seconds_transfer_mean"] < row["seconds_transfer"] for row in rows)
         assert all(row["seconds_local_update_mean"] > 0 for row in rows)
@@ -61,8 +62,8 @@ class TestCost:
         rows = {}
         for upload in ("part-text", "full-text"):
             options = {"factors": 8, "upload": upload}
-            sheet = Sheet(options=options, key_bits=(1024,), sample=4)
-            rows[upload] = wide(run((sheet,), ratings, tmp_path))
+            sheet = Sheet(victim_options=options, key_bits=(1024,), sample=4)
+            rows[upload] = wide(run(sheet, ratings, tmp_path))
             _, phe, packed = rows[upload]
             for name in ("server_share_counted", "server_share_counted_subtracting"):
                 np.testing.assert_allclose(phe[name], packed[name])
@@ -78,7 +79,7 @@ class TestCost:
     @pytest.mark.parametrize("victim", ["dpmf-yang", "pdmfrec"])
     def test_along_a_graph(self, ratings, tmp_path, victim):
         """Each row goes once along every edge of its sender."""
-        rows = run((Sheet(victim, options={"factors": 4}, items=(40,)),), ratings, tmp_path)
+        rows = run(Sheet(victim=victim, victim_options={"factors": 4}, items=(40,)), ratings, tmp_path)
         assert {row["status"] for row in rows} == {"ran"}, rows[0]["reason"]
         (row,) = wide(rows)
         some = most_rated(ratings, 40)

@@ -10,7 +10,7 @@ import pytest
 
 from audit.factories import make_defenses
 from audit.papers import hu_fang, tuned_mf
-from audit.papers.hu_fang import VARIED
+from audit.papers.plans import VARIED, Prediction
 from audit.scoring.prediction_errors import comparisons
 from reports.paper_figures import prediction_figure
 from reports.paper_tables import prediction_table
@@ -39,11 +39,10 @@ def timed(small):
 @pytest.mark.parametrize("rule", [pytest.param("random", marks=pytest.mark.thorough), "time"])
 def test_other_splits(timed, tmp_path, rule, vary):
     """Cells of one split are not those of another, and what a split holds out is tested."""
-    plan = hu_fang.Plan(
-        ("mf",), factors=(2,), epochs=1, runs=1, vary=vary, split=rule,
+    plan = Prediction(methods=("mf",), factors=(2,), epochs=1, runs=1, vary=vary, split=rule,
         victim_options={"order": "batch", "learning_rate": "0.01"},
     )  # fmt: skip
-    train, test = plan.held_out(timed, 0)
+    train, test = hu_fang.held_out(plan, timed, 0)
     by_rule = split_by(rule, timed, 0.2, 0)
     assert [part.items.tolist() for part in (train, test)] == [part.items.tolist() for part in by_rule]
     rows = hu_fang.run(plan, timed, tmp_path, jobs=1)
@@ -54,16 +53,18 @@ def test_other_splits(timed, tmp_path, rule, vary):
 
 def test_a_split_that_the_ratings_do_not_allow_is_told_before_training(small, tmp_path):
     with pytest.raises(InputError, match="tells no times"):
-        hu_fang.run(hu_fang.Plan(("mf",), split="time"), small, tmp_path)
+        hu_fang.run(Prediction(methods=("mf",), split="time"), small, tmp_path)
     with pytest.raises(InputError, match="a split must be one of"):
-        hu_fang.run(hu_fang.Plan(("mf",), split="latest"), small, tmp_path)
+        hu_fang.run(Prediction(methods=("mf",), split="latest"), small, tmp_path)
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("vary", ["user_low", pytest.param("fraction", marks=pytest.mark.thorough)])
 def test_prediction(small, tmp_path, vary):
     quick = {"order": "batch", "learning_rate": "0.01"}
-    plan = hu_fang.Plan(("mf", "hdpmf"), factors=(3,), epochs=3, runs=2, vary=vary, victim_options=quick)
+    plan = Prediction(
+        methods=("mf", "hdpmf"), factors=(3,), epochs=3, runs=2, vary=vary, victim_options=quick
+    )
     rows = hu_fang.run(plan, small, tmp_path, jobs=1)
     assert {row["status"] for row in rows} == {"ran"}
     assert all(np.isfinite([row["value"], row["baseline"]]).all() for row in rows)
@@ -73,16 +74,16 @@ def test_prediction(small, tmp_path, vary):
 
 
 def test_a_failed_training_is_a_row(small, tmp_path):
-    plan = hu_fang.Plan(
+    plan = Prediction(
         methods=("mf",), factors=(3,), epochs=2, runs=1, victim_options={"learning_rate": "1e200"}
     )
     rows = hu_fang.run(plan, small, tmp_path, jobs=1)
     assert rows[0]["status"] == "failed"
     assert "diverged" in rows[0]["reason"]
     with pytest.raises(InputError, match="needs a method with budgets"):
-        hu_fang.run(hu_fang.Plan(("mf",), vary="user_low"), small, tmp_path)
+        hu_fang.run(Prediction(methods=("mf",), vary="user_low"), small, tmp_path)
     with pytest.raises(InputError, match="vary of a prediction must be nothing, user_low"):
-        hu_fang.run(hu_fang.Plan(vary="mood"), small, tmp_path)
+        hu_fang.run(Prediction(vary="mood"), small, tmp_path)
 
 
 def test_errors_of_users_are_kept_beside_the_rows(small, tmp_path):
@@ -114,14 +115,14 @@ def test_splits(small, tmp_path):
         leave_out(small, 0, 0)
 
 
-QUICK = hu_fang.Plan(("mf",), factors=(2,), epochs=2, runs=1, victim_options={"order": "batch"})
+QUICK = Prediction(methods=("mf",), factors=(2,), epochs=2, runs=1, victim_options={"order": "batch"})
 
 
 def test_options_are_chosen_by_folds_of_the_training_ratings(small, tmp_path, monkeypatch):
     """Against the same choice written out; a second search trains nothing."""
     monkeypatch.setattr(tuned_mf, "RATES", (0.05, 0.001))
     rows = tuned_mf.tune(QUICK, small, tmp_path, 2, jobs=1)
-    train, _ = QUICK.held_out(small, 0)
+    train, _ = hu_fang.held_out(QUICK, small, 0)
     errors = {}
     for rate, ridge in product((0.05, 0.001), tuned_mf.RIDGES):
         of_folds = []
@@ -137,7 +138,7 @@ def test_options_are_chosen_by_folds_of_the_training_ratings(small, tmp_path, mo
     again = tuned_mf.tune(QUICK, small, tmp_path, 2, jobs=1)
     assert [row["value"] for row in again] == [row["value"] for row in rows]
     assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "tuning" / "cells").iterdir()}
-    options = replace(QUICK, chosen=chosen).victim(2, "mf")
+    options = hu_fang.victim_options(replace(QUICK, chosen=chosen), 2, "mf")
     assert (options["learning_rate"], options["regularization"]) == (rate, ridge)
 
 
@@ -170,7 +171,7 @@ def test_hdpmf_r_has_the_choice_of_hdpmf(small, tmp_path, monkeypatch):
     rows = tuned_mf.tune(plan, small, tmp_path, 2, jobs=1)
     assert len(rows) == 2 * len(tuned_mf.RIDGES)
     chosen = replace(plan, chosen=tuned_mf.best(rows))
-    assert chosen.victim(2, "hdpmf-r") == chosen.victim(2, "hdpmf")
+    assert hu_fang.victim_options(chosen, 2, "hdpmf-r") == hu_fang.victim_options(chosen, 2, "hdpmf")
 
 
 def test_a_candidate_that_diverges_is_not_chosen():

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from audit.papers.list_privacy import Plan, run
+from audit.papers.list_privacy import run
+from audit.papers.plans import Lists
 from reports.figures import list_privacy_figure
 from reports.tables import list_privacy_table
 from victims.common.errors import InputError
@@ -15,7 +16,7 @@ PART, FULL = "part-text", "full-text"
 
 @pytest.fixture(scope="module")
 def rows(ratings, tmp_path_factory):
-    plan = Plan(rhos=(1.0,), rounds=(1, 3), victim_options={"factors": "16"}, sample=4)
+    plan = Lists(rhos=(1.0,), rounds=(1, 3), victim_options={"factors": "16"}, sample=4)
     return run(plan, ratings, tmp_path_factory.mktemp("lists"), jobs=1)
 
 
@@ -60,9 +61,9 @@ def test_table_and_figure(rows, tmp_path):
 @pytest.mark.parametrize(
     ("plan", "complaint"),
     [
-        (Plan(rounds=(0,)), "rounds must be numbers of rounds >= 1"),
-        (Plan(victim_options={"upload": "full-text"}), "leave --set upload out"),
-        (Plan(rhos=(-1.0,)), "rho of unrated-sampling must be > 0"),
+        (Lists(rounds=(0,)), "rounds of a study of lists must be"),
+        (Lists(victim_options={"upload": "full-text"}), "must not name upload"),
+        (Lists(rhos=(-1.0,)), "rhos of a study of lists must be 1 to 1000 values, each > 0"),
     ],
 )
 def test_refusals(plan, complaint, ratings, tmp_path):

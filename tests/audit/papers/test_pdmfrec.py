@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from audit.papers.pdmfrec import PartsPlan
+from audit.papers.pdmfrec import Factors, disjoint_batches, pmf_epoch, pmf_start
 from audit.papers.pdmfrec import run as run_grid
+from audit.papers.plans import PartsPlan
 from reports.paper_tables import chosen, parts_frame
 from victims.common.errors import InputError
 from victims.data.subsets import rotations
-from victims.evaluation.pmf import Factors, disjoint_batches, pmf_epoch, pmf_start
 
 DATA = "synthetic:users=15,items=20,ratings_per_user=8"
 
@@ -71,18 +71,7 @@ def test_rate_and_rounds_are_chosen_by_validation_alone():
 
 
 def test_the_command_makes_the_table_and_goes_on(run, tmp_path):
-    words = [
-        "papers",
-        "predict",
-        "--victim",
-        "pdmfrec",
-        "--data",
-        DATA,
-        "--out",
-        tmp_path / "P",
-        "--jobs",
-        "1",
-    ]
+    words = ["papers", "predict", "--victim", "pdmfrec", "--data", DATA, "--out", tmp_path / "P", "--jobs", 1]
     words += ["--runs", "2", "--epochs", "3", "--rates", "0.01,9", "--set", "factors=3"]
     code, text, _ = run(*words)
     assert code == 0

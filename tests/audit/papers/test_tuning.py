@@ -7,11 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from audit.papers.tuning import Search, search
+from audit.papers.plans import Search
+from audit.papers.tuning import ranges_of, search, settled
 from victims.common.errors import InputError
 from victims.data.subsets import folds, of_users
 
-PLAN = Search(trials=4, folds=2, rounds=2, options={"factors": 3})
+PLAN = Search(trials=4, folds=2, rounds=2, victim_options={"factors": 3})
 
 
 def test_folds_hold_every_rating_out_once(ratings):
@@ -47,29 +48,29 @@ def test_the_best_is_first_and_within_its_ranges(ratings, tmp_path):
     plan = replace(PLAN, weighting="include-unrated", update="sgd")
     found = search(plan, ratings, tmp_path)
     assert [trial.value for trial in found] == sorted(trial.value for trial in found)
-    assert set(found[0].options) == set(plan.ranges)
-    assert {"alpha", "client_learning_rate"} <= set(plan.ranges)
-    assert "factors" not in plan.ranges  # given
+    assert set(found[0].options) == set(ranges_of(plan))
+    assert {"alpha", "client_learning_rate"} <= set(ranges_of(plan))
+    assert "factors" not in ranges_of(plan)  # given
     for trial in found:
-        assert all(plan.ranges[name].low <= value <= plan.ranges[name].high
+        assert all(ranges_of(plan)[name].low <= value <= ranges_of(plan)[name].high
                    for name, value in trial.options.items())  # fmt: skip
         assert 0 < trial.value < 1
 
 
 def test_what_diverges_is_a_failed_trial(ratings, tmp_path):
     alone = of_users(ratings, np.arange(6))
-    plan = Search(update="sgd", trials=2, folds=2, rounds=40, options={"client_learning_rate": 100.0})
+    plan = Search(update="sgd", trials=2, folds=2, rounds=40, victim_options={"client_learning_rate": 100.0})
     with pytest.raises(InputError, match=r"all 2 trials failed.*diverged"):
         search(plan, alone, tmp_path)
 
 
 def test_a_misspelt_option_is_no_trial(ratings, tmp_path):
     with pytest.raises(InputError, match="facters"):
-        search(replace(PLAN, options={"facters": 3}), ratings, tmp_path)
+        search(replace(PLAN, victim_options={"facters": 3}), ratings, tmp_path)
     assert not any(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("wrong", [{"trials": 0}, {"folds": 1}, {"rounds": 0}])
 def test_bad_plans(wrong):
     with pytest.raises(InputError, match=next(iter(wrong))):
-        Search(**wrong)
+        settled(Search(**wrong))

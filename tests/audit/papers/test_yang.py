@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from audit.papers import feedback as references
 from audit.papers import yang
-from audit.papers.yang import SYSTEMS, VARIED, TrustedPlan
+from audit.papers.plans import TRUSTED_SYSTEMS, TRUSTED_VARIED, TrustedPlan
 from reports.paper_figures import trusted_figures
 from reports.paper_tables import error_table, recommendation_table, traffic_table
 from victims.common.errors import InputError
 from victims.data.synthetic import Synthetic, generate
-from victims.evaluation import feedback as references
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def test_what_is_varied(small, tmp_path):
     rows = yang.run(plan, small, tmp_path, jobs=1)
     sent = [row["value"] for row in rows if row["metric"] == "messages_per_round"]
     rows_sent = next(row["value"] for row in rows if row["metric"] == "rows_per_round")
-    assert sent == [rows_sent * degree for degree in VARIED["degree"]]
+    assert sent == [rows_sent * degree for degree in TRUSTED_VARIED["degree"]]
 
 
 def test_a_failed_training_is_a_row(small, tmp_path):
@@ -67,7 +67,7 @@ def test_unusable_requests_are_told_before_training(small, tmp_path):
     for plan, told in (
         (TrustedPlan(("magic",)), "systems of a prediction with dpmf-yang must be"),
         (TrustedPlan(vary="mood"), "vary of a prediction with dpmf-yang must be"),
-        (TrustedPlan(SYSTEMS, vary="weights"), "--vary weights is of dpmf-yang and dmf"),
+        (TrustedPlan(TRUSTED_SYSTEMS, vary="weights"), "--vary weights is of dpmf-yang and dmf"),
         (TrustedPlan(victim_options={"depth": "2"}), "no option 'depth'"),
     ):
         with pytest.raises(InputError, match=told):
@@ -77,20 +77,9 @@ def test_unusable_requests_are_told_before_training(small, tmp_path):
 
 def test_the_command(run, tmp_path):
     """Options as they are typed; nobody stands in where nobody is trusted, so nothing is sent."""
-    words = "--method", "dpmf-yang", "--factors", "2", "--epochs", "1", "--runs", "1", "--jobs", "1"
-    data = "synthetic:users=30,items=20,ratings_per_user=8"
-    code, said, error = run(
-        "predict",
-        "--victim",
-        "dpmf-yang",
-        "--data",
-        data,
-        *words,
-        "--set",
-        "fallback=nobody",
-        "--out",
-        tmp_path,
-    )
+    words = ["papers", "predict", "--victim", "dpmf-yang", "--set", "fallback=nobody", "--out", tmp_path]
+    words += ["--data", "synthetic:users=30,items=20,ratings_per_user=8", "--method", "dpmf-yang"]
+    code, said, error = run(*words, "--factors", 2, "--epochs", 1, "--runs", 1, "--jobs", 1)
     assert (code, error.count("error")) == (0, 0)
     assert "0 statements of trust" in said
     assert "0.000" in said.split("Sent in a round")[1]

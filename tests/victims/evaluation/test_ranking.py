@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from audit.factories import make_defenses
-from audit.papers.ranking_quality import Plan, run, with_popularity
+from audit.papers.plans import Quality
+from audit.papers.ranking_quality import run, with_popularity
 from victims.common.errors import InputError
 from victims.data.subsets import of_users
 from victims.evaluation.ranking import SCENARIOS, case, measure
@@ -66,17 +67,17 @@ def test_other_splits(ratings, tmp_path):
     timed = replace(ratings, times=np.arange(float(ratings.n_ratings)))
     chosen = case("existing", timed, 0, "last:1")
     assert chosen.test.n_ratings == (np.diff(ratings.indptr) > 1).sum()
-    rows = run(Plan(rounds=1, runs=1, scenarios=("existing",), split="last:1"), timed, tmp_path, jobs=1)
-    plain = run(Plan(rounds=1, runs=1, scenarios=("existing",)), timed, tmp_path, jobs=1)
+    rows = run(Quality(rounds=1, runs=1, scenarios=("existing",), split="last:1"), timed, tmp_path, jobs=1)
+    plain = run(Quality(rounds=1, runs=1, scenarios=("existing",)), timed, tmp_path, jobs=1)
     assert [row["value"] for row in rows] != [row["value"] for row in plain]
     with pytest.raises(InputError, match="tells no times"):
-        run(Plan(rounds=1, runs=1, scenarios=("existing",), split="time"), ratings, tmp_path, jobs=1)
+        run(Quality(rounds=1, runs=1, scenarios=("existing",), split="time"), ratings, tmp_path, jobs=1)
     with pytest.raises(InputError, match="is about existing users"):
-        run(Plan(rounds=1, runs=1, scenarios=("new user",), split="time"), timed, tmp_path, jobs=1)
+        run(Quality(rounds=1, runs=1, scenarios=("new user",), split="time"), timed, tmp_path, jobs=1)
 
 
 def test_rows_of_the_table(ratings, tmp_path):
-    found = run(Plan(rounds=2, runs=2, scenarios=("existing",)), ratings, tmp_path, jobs=1)
+    found = run(Quality(rounds=2, runs=2, scenarios=("existing",)), ratings, tmp_path, jobs=1)
     errors = [row for row in found if row["metric"] == "rmse"]
     assert {row["baseline_name"] for row in errors} == {"training mean"}
     assert len(errors) == 2 * 2

@@ -7,11 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from victims.common.errors import InputError
-from victims.data.ratings import Ratings
-from victims.data.subsets import Community, community, parse_community
-from victims.evaluation import feedback as references
-from victims.evaluation.feedback import (
+from audit.papers import feedback as references
+from audit.papers.feedback import (
     feedback_split,
     hits,
     implicit_pmf,
@@ -20,6 +17,9 @@ from victims.evaluation.feedback import (
     unit_rmse,
     unit_values,
 )
+from victims.common.errors import InputError
+from victims.data.ratings import Ratings
+from victims.data.subsets import Community, community, parse_community
 from victims.protocols.dmf import DMF
 from victims.protocols.dpmf_yang import DPMFYang
 from victims.protocols.feedback import EXPLICIT, NEGATIVE, POSITIVE, Samples, with_negatives

@@ -14,6 +14,7 @@ from jaxtyping import Float, Int
 from scipy.optimize import minimize
 from scipy.special import expit, log_expit
 
+from audit.papers.plans import PACKAGES
 from victims.common.errors import InputError
 from victims.common.seeds import Purpose, generator
 from victims.common.validation import require, strictly_between
@@ -174,7 +175,6 @@ def _loss(
     return value + ridge / 2 * np.sum(table**2), gradient.ravel()
 
 
-PACKAGES = {"svd++": "scikit-surprise", "wrmf": "implicit", "gaussian-pmf": "cornac"}
 MODULES = {"scikit-surprise": "surprise"}  # where the name of the package is not that of its module
 Predict = Callable[[Ratings], np.ndarray]
 
