@@ -101,7 +101,7 @@ def check_defense(defense: Defense) -> None:
 
     Examples
     --------
-    >>> from defenses.noise.laplace import Laplace
+    >>> from defenses.row_noise import Laplace
     >>> check_defense(Laplace())
     """
     _demand(

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
-from defenses.encryption.opening import opener
+from defenses.encryption import opener
 from victims.common.errors import InputError
 from victims.common.given_files import json_of, small_file
 from victims.transcript.beside import key_path

@@ -138,37 +138,37 @@ BUILT_IN: dict[str, dict[str, Entry]] = {
     },
     "defenses": {
         "laplace": Entry(
-            "defenses.noise.laplace:Laplace",
+            "defenses.row_noise:Laplace",
             "noise of scale b on every uploaded coordinate",
             short={"b": "scale"},
         ),
         "gaussian": Entry(
-            "defenses.noise.gaussian:Gaussian",
+            "defenses.row_noise:Gaussian",
             "normal noise of deviation sigma on every uploaded coordinate",
             short={"sigma": "scale"},
         ),
         "unrated-sampling": Entry(
-            "defenses.selection.unrated_sampling:UnratedSampling",
+            "defenses.unrated_sampling:UnratedSampling",
             "rows of some unrated items (paper 000, Eq. 36)",
         ),
         "stretching": Entry(
-            "defenses.noise.stretching:Stretching", "ratings shrunk by privacy weights (paper 002)"
+            "defenses.heterogeneous:Stretching", "ratings shrunk by privacy weights (paper 002)"
         ),
         "personalized-sampling": Entry(
-            "defenses.selection.personalized_sampling:PersonalizedSampling",
+            "defenses.heterogeneous:PersonalizedSampling",
             "ratings left out at random, by their budgets (paper 002, Eq. 5)",
         ),
         "objective-noise": Entry(
-            "defenses.noise.objective_noise:ObjectiveNoise",
+            "defenses.heterogeneous:ObjectiveNoise",
             "Laplace noise that raters share (paper 002, Theorem 3)",
         ),
         "paillier": Entry(
-            "defenses.encryption.paillier:Paillier",
+            "defenses.encryption:Paillier",
             "uploads encrypted, sums decrypted by clients (papers 000, 001)",
             ideal={"ideal": "true"},
         ),
         "secure-sum": Entry(
-            "defenses.encryption.secure_sum:SecureSum",
+            "defenses.encryption:SecureSum",
             "rows masked in pairs, so that a client sees sums over its neighbours alone",
         ),
     },

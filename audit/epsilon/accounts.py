@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Int
 
 from audit.registry import recorded_name
-from defenses.accounting.proofs import ROWS
+from defenses.accounts import ROWS
 from victims.data.ratings import Ratings
 from victims.protocols.account import Account, Listeners, Setting
 from victims.protocols.base import Defense, Edges, Victim

@@ -43,8 +43,8 @@ from audit.experiments.runner import Experiment
 from audit.factories import make_attack, make_defenses, make_victim
 from audit.scoring.ceiling import Ceiling
 from audit.scoring.truth import Truth, read_truth
-from defenses.accounting.budgets import Specification, budgets, draw
-from defenses.accounting.shared_noise import Promising, epsilon_given_h
+from defenses.heterogeneous import Specification, budgets, draw
+from defenses.shared_noise import Promising, epsilon_given_h
 from victims.common.errors import InputError
 from victims.common.files import remove
 from victims.data.movielens import published_split

@@ -23,7 +23,7 @@ from jaxtyping import Float
 from phe import paillier
 
 from audit.experiments.grid import Say, silent
-from defenses.encryption.paillier_cipher import EncryptedTotal, PaillierCipher
+from defenses.ciphers import EncryptedTotal, PaillierCipher
 from victims.common.errors import InputError
 from victims.common.limits import peak_memory
 from victims.data.ratings import Ratings
@@ -211,7 +211,7 @@ def _rows_per_client(run: Run) -> np.ndarray:
     return counts
 
 
-PHE_PRECISION = 2.0**-40  # as in defenses.encryption.fixed_point
+PHE_PRECISION = 2.0**-40  # as in defenses.ciphers
 FLOAT_BYTES = 8
 CLEAR_ROWS, CLEAR_ITEMS = 1 << 14, 1000  # that are added in the clear
 Result = TypeVar("Result")

@@ -3,7 +3,7 @@
 Behind ``papers lists``. Paper 001 (arXiv:1906.05108) leaves open what lies between its PartText, whose
 lists are the rated items, and its FullText, which sends a row for every item (section 7: "more gradients than
 only the rated items, but not all the items"). Here clients send rows of zeros about sampled unrated items
-(``defenses.selection.unrated_sampling``), drawn anew in each round or once.
+(``defenses.unrated_sampling``), drawn anew in each round or once.
 
 A cell is one way of hiding. What the server reads of the lists is ``rated-set`` on the first rounds of one
 recording with ideal encryption and a single factor, for lists hang on neither; what a round costs is measured

@@ -14,8 +14,7 @@ import warnings
 import numpy as np
 import pytest
 
-from defenses.encryption.array_cipher import KEY_BITS, generate_keys
-from defenses.encryption.fixed_point import LANE_BITS, FixedPoint
+from defenses.ciphers import KEY_BITS, LANE_BITS, FixedPoint, generate_keys
 
 NUMBERS = 6000
 WITH_PHE = 120

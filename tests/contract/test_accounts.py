@@ -1,6 +1,6 @@
 """No victim, option and defense has a number that its proof does not cover, and no number is refuted.
 
-The lists of ``defenses.accounting.proofs`` say which options a proof does not depend on. Here every option of
+The lists of ``defenses.accounts`` say which options a proof does not depend on. Here every option of
 every victim gets another value: where an account then has a number, what is sent beside the rows must not
 depend on any rating, given the rows that arrive.
 """
@@ -17,7 +17,7 @@ import pytest
 from audit.epsilon.accounts import accounts_of
 from audit.factories import make_defenses, make_victim
 from audit.registry import BUILT_IN
-from defenses.accounting.proofs import ONE_RATING, ROWS
+from defenses.accounts import ONE_RATING, ROWS
 from tests.contract.refuter import CASES, PAIRS, bound_of, printed
 from victims.applicability import obstacle
 from victims.common.errors import InputError

@@ -1,7 +1,7 @@
 """What a defense proves of itself: its privacy account, stated by the defense and printed as it is.
 
 A proof covers settings, and an account has numbers where the setting that ran is one of them
-(``defenses.accounting.proofs``); of any other nothing is proved, and it says why. No number is called epsilon
+(``defenses.accounts``); of any other nothing is proved, and it says why. No number is called epsilon
 without saying of what: which recordings are neighbours, who sees what, and how the number was composed.
 """
 
@@ -51,7 +51,7 @@ class Setting:
         Of the recording.
     rows : (n_users,) int
         Rows of each client in a round that its ratings or attributes enter; none where clipped rows with
-        noise have no proof (``defenses.accounting.proofs.ROWS``).
+        noise have no proof (``defenses.accounts.ROWS``).
     listeners : tuple of Listeners
         Those for whom a defense whose noise is drawn anew for every message states lines of their own; none
         where a row is one message. The last one is all who receive anything.

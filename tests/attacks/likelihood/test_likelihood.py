@@ -29,7 +29,7 @@ from attacks.likelihood.upload_statistics import size_up
 from audit.factories import make_attack
 from audit.scoring.score import score
 from audit.scoring.truth import read_truth
-from defenses.noise.laplace import Laplace
+from defenses.row_noise import Laplace
 from tests.oracles.simulator import Reference
 from victims.common.errors import InputError
 from victims.data.synthetic import Synthetic, generate

@@ -25,7 +25,7 @@ from audit.factories import make_attack, make_defenses
 from audit.scoring.answers import round_ratings
 from audit.scoring.score import score
 from audit.scoring.truth import read_truth
-from defenses.accounting.budgets import Specification, draw
+from defenses.heterogeneous import Specification, draw
 from victims.common.errors import InputError
 from victims.data.synthetic import Synthetic, generate
 from victims.protocols.decentralised_mf import DecentralisedMF

@@ -26,8 +26,8 @@ from audit.scoring.files import read_reconstruction, write_reconstruction
 from audit.scoring.metrics import FACTOR_METRICS, METRICS
 from audit.scoring.score import score
 from audit.scoring.truth import FactorTruth, factors_beside, read_factors, read_truth
-from defenses.noise.laplace import Laplace
-from defenses.noise.objective_noise import ObjectiveNoise
+from defenses.heterogeneous import ObjectiveNoise
+from defenses.row_noise import Laplace
 from tests.conftest import SCENARIOS
 from victims.common.errors import InputError
 from victims.data.subsets import of_users

@@ -9,11 +9,16 @@ from scipy import integrate, stats
 from audit.code_identity import code_used
 from audit.epsilon.accounts import accounts_of
 from audit.factories import expanded, make_defense, make_defenses
-from defenses.accounting.budgets import Specification, budgets, draw
-from defenses.accounting.shared_noise import delta_given_h, epsilon_given_h, first_round
-from defenses.noise.objective_noise import ObjectiveNoise
-from defenses.noise.stretching import Stretching
-from defenses.selection.personalized_sampling import PersonalizedSampling, probabilities
+from defenses.heterogeneous import (
+    ObjectiveNoise,
+    PersonalizedSampling,
+    Specification,
+    Stretching,
+    budgets,
+    draw,
+    probabilities,
+)
+from defenses.shared_noise import delta_given_h, epsilon_given_h, first_round
 from victims.common.errors import InputError
 from victims.data.synthetic import Synthetic, generate
 from victims.protocols.base import Rows

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from audit.factories import make_defenses
-from defenses.accounting.budgets import draw
-from defenses.accounting.shared_noise import Promising
-from defenses.noise.objective_noise import ObjectiveNoise
+from defenses.heterogeneous import ObjectiveNoise, draw
+from defenses.shared_noise import Promising
 from victims.data.synthetic import Synthetic, generate
 
 

@@ -11,7 +11,7 @@ from scipy import integrate, optimize, stats
 from audit.cli.output import Output, show_accounts
 from audit.epsilon.accounts import ALL, ONE, accounts_of
 from audit.factories import make_defenses, make_victim
-from defenses.accounting.row_noise import of_gaussian, of_laplace
+from defenses.accounts import of_gaussian, of_laplace
 from victims.common.errors import InputError
 from victims.data.synthetic import Synthetic, generate
 from victims.protocols.account import Account, Line

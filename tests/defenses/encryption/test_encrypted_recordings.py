@@ -14,8 +14,7 @@ from audit.factories import make_attack, make_defense, make_victim
 from audit.keys import view_of
 from audit.scoring.score import score
 from audit.scoring.truth import read_truth
-from defenses.encryption.opening import opener
-from defenses.encryption.paillier import Paillier
+from defenses.encryption import Paillier, opener
 from victims.common.errors import InputError
 from victims.data.synthetic import Synthetic, generate
 from victims.protocols.fedmf import FedMF

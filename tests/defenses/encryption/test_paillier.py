@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from defenses.encryption.array_cipher import SecretKey, generate_keys
-from defenses.encryption.fixed_point import FixedPoint
+from defenses.ciphers import FixedPoint, SecretKey, generate_keys
 from victims.common.errors import InputError
 
 INT64 = st.integers(-(2**63), 2**63 - 1)

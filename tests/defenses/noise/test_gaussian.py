@@ -8,8 +8,7 @@ from scipy import stats
 
 from audit.factories import make_attack, make_defense
 from audit.scoring.decoder import computable
-from defenses.noise.gaussian import Gaussian
-from defenses.noise.laplace import Laplace
+from defenses.row_noise import Gaussian, Laplace
 from victims.common.errors import InputError
 from victims.data.loaders import load
 from victims.protocols.base import Defense, Rows

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from audit.factories import make_defense
-from defenses.noise.laplace import Laplace
+from defenses.row_noise import Laplace
 from victims.common.errors import InputError
 from victims.data.loaders import load
 from victims.protocols.base import Defense, Rows

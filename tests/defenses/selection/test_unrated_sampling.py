@@ -10,7 +10,7 @@ from audit.factories import make_attack, make_defense, make_victim
 from audit.keys import view_of
 from audit.scoring.score import score
 from audit.scoring.truth import read_truth
-from defenses.selection.unrated_sampling import UnratedSampling
+from defenses.unrated_sampling import UnratedSampling
 from victims.common.errors import InputError
 from victims.data.synthetic import Synthetic, generate
 from victims.protocols.fedmf import FedMF

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from audit.factories import make_defenses, make_victim
-from defenses.noise.objective_noise import ObjectiveNoise
+from defenses.heterogeneous import ObjectiveNoise
 from victims.common.errors import InputError
 from victims.common.seeds import LARGEST_NUMBER, LARGEST_SEED, Purpose, checked, generator, jax_key
 from victims.protocols.base import Rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from defenses.selection.unrated_sampling import UnratedSampling
+from defenses.unrated_sampling import UnratedSampling
 from victims.protocols import fedmvmf_round
 from victims.protocols.fedmvmf_round import (
     normal_equations,

@@ -1,4 +1,19 @@
-"""The differential privacy that noise on clipped rows gives: of one rating, and of one client.
+"""How large noise, its bounds and its budgets may be, so that every number made of them is one.
+
+Beyond any use, and quotients and squares still fit: at 1e-320 or 1e300 stars the accounts divide by zero and
+the uploads overflow.
+
+Which settings a proof covers; of every other one nothing is proved.
+
+What is listed are the options of a victim whose values a proof does not depend on; every other option must
+have its default. So an option that somebody adds has no account until its author has looked at the proof and
+added it here. Likewise for the defenses that may stand beside the one that states the account: what an
+unknown one does with the ratings nobody knows.
+
+``tests/contract/test_accounts.py`` holds the lists against the victims: with the rows that arrive
+kept as they are, no value of a rating changes what is broadcast.
+
+The differential privacy that noise on clipped rows gives: of one rating, and of one client.
 
 Two recordings are neighbours if they differ in the values of one rating, or of all ratings and attributes of
 one client. The set of rated items is not protected: in observed-only it is in the clear, in include-unrated
@@ -29,15 +44,118 @@ arXiv:1905.02383, Corollary 3.3), whose epsilon at delta is exact (Balle, Wang 2
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from defenses.accounting.proofs import ROWS, one_row_at_first
-from defenses.accounting.ranges import usable, usable_or_0
-from victims.common.validation import at_least, or_none, require, strictly_between
+from victims.common.errors import InputError
+from victims.common.validation import Rule, at_least, between, or_none, require, strictly_between
 from victims.protocols.account import DELTA, Account, Line, Listeners, Setting
+
+SMALLEST, LARGEST = 1e-9, 1e9
+NOISES = ("once", "fresh", "composed")  # when an objective's noise is drawn: see ``ObjectiveNoise``
+LEAST = 1e-30  # of a budget that weights and epochs have divided
+
+
+def refuse_nothing(name: str, scale: float, clip: float | None) -> None:
+    """Refuse noise of scale 0 that clips nothing: it would count as a defense, and is none."""
+    if scale == 0 and clip is None:
+        raise InputError(
+            f"scale of {name} must be > 0 where nothing is clipped, got 0, which changes no upload; write "
+            "none for no defense"
+        )
+
+
+def usable() -> Rule:
+    """A bound of rows in stars squared, or an epsilon."""
+    return between(SMALLEST, LARGEST)
+
+
+def usable_or_0() -> Rule:
+    """A scale of noise; 0 is none."""
+    rule = usable()
+    return Rule(f"0 or {rule.text}", lambda value: value == 0 or rule.holds(value))
+
+
+SCENARIO = frozenset({"update", "weighting", "factors", "init_scale"})
+STEPS = frozenset(
+    {"order", "local_steps", "batch_size", "shuffle", "reduction", "upload", "row_factor"}
+    | {"participation", "dropout"}
+)
+AMONG_TRUSTED = frozenset(
+    {"degree", "learning_rate", "lambda_users", "lambda_items", "regularize", "positive_share", "fallback"}
+    | {"rating_map", "start", "init_spread", "personal_start"}
+)
+DEFENSES = frozenset(
+    {"laplace", "gaussian", "objective-noise", "stretching", "personalized-sampling", "unrated-sampling"}
+    | {"paillier", "secure-sum"}
+)
+
+
+@dataclass(frozen=True)
+class Proof:
+    """The settings that a proof covers."""
+
+    victims: Mapping[str, frozenset[str]]  # options of each victim whose values do not matter
+    rounds: int | None = None  # rounds from round 0 on that it counts; None counts any number
+
+    def gap(self, setting: Setting) -> str:
+        """What of a setting is not covered, in words; empty where all of it is."""
+        covered = self.victims.get(setting.victim)
+        if covered is None:
+            known = ", ".join(self.victims)
+            return f"the proof is for {known}, and knows nothing of what {setting.victim} sends"
+        others = sorted(set(setting.changed) - covered)
+        if others:
+            said = ", ".join(f"{name}={setting.options[name]}" for name in others)
+            return f"the proof does not cover {said} of {setting.victim}"
+        strangers = sorted(set(setting.defenses) - DEFENSES)
+        if strangers:
+            return f"the proof does not know what {', '.join(strangers)} does with the ratings"
+        if not setting.on_received and setting.n_rounds > 1:
+            return "receivers trained on the rows before the defenses, so that broadcasts show them"
+        if self.rounds is not None and setting.n_rounds > self.rounds:
+            return f"the proof is for {self.rounds} round from round 0 on, and {setting.n_rounds} ran"
+        return ""
+
+
+# everything that a client sends is a row, and receivers step with what the defenses made of it
+ROWS = Proof(
+    {
+        "fedmvmf": SCENARIO
+        | STEPS
+        | {"lambda_attributes", "lambda_factors", "alpha", "server_learning_rate", "beta_1", "beta_2"}
+        | {"epsilon", "client_learning_rate"},
+        # not stop_gradient: when a training is over hangs on gradients that no defense has seen
+        "fedmf": SCENARIO
+        | STEPS
+        | {"lambda_factors", "item_regularization", "client_learning_rate", "start", "stop_side"},
+        "mf": SCENARIO | STEPS | {"learning_rate", "epochs", "regularization", "regularize"},
+        "pdmfrec": SCENARIO
+        | STEPS
+        | {"learning_rate", "regularization", "variant", "threshold", "weight", "own_step", "start"}
+        | {"start_law", "helper", "anonymous", "links"},
+        "dpmf-yang": SCENARIO
+        | STEPS
+        | AMONG_TRUSTED
+        | {"implicit_weight", "negative_weight", "lambda_implicit", "lambda_offsets", "negatives"}
+        | {"receivers", "implicit_scale", "predict_with"},
+        "dmf": SCENARIO | STEPS | AMONG_TRUSTED | {"walk_length", "walks", "personal_scale"},
+    }
+)
+
+# a rating moves its own row alone, on the unit ball, and all raters add their share: nothing of STEPS
+ONE_RATING = Proof({"mf": SCENARIO | {"learning_rate", "epochs", "regularization", "regularize"}}, rounds=1)
+
+
+def one_row_at_first(setting: Setting) -> bool:
+    """Whether one rating enters one row in round 0, for no rating has moved the start factor yet."""
+    needed = {"update": "sgd", "order": "batch", "local_steps": 1, "batch_size": "all"}
+    needed["row_factor"] = "before"
+    return all(setting.options.get(name) == value for name, value in needed.items())
+
 
 NAMED = "which items a client rated: the uploads name them"
 REPEATED = (

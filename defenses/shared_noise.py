@@ -17,7 +17,7 @@ rating:
   x), x ~ Exp(1) (x = K min_k h_k), whatever the direction; the delta of a Gaussian mechanism (Balle, Wang
   2018, arXiv:1805.06530, Theorem 8), averaged over x, bounds that of the view.
 
-That is all that is proved, and of a training whose only round is round 0 (``defenses.accounting.proofs``).
+That is all that is proved, and of a training whose only round is round 0 (``defenses.accounts``).
 Beyond it u_p depends on the rating, and all of client p's uploads differ between the worlds: the shift of 2 w
 Delta no longer bounds anything. With ``once`` the difference of two rounds has no noise: epsilon is infinite.
 The final V is what the theorem claims eps for; its proof has V stationary and U the same in both worlds, and

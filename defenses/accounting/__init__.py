@@ -1,1 +1,0 @@
-"""What noise proves: privacy accounts and budgets."""

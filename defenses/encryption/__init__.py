@@ -1,1 +1,0 @@
-"""Additively homomorphic encryption of uploads."""

@@ -1,1 +1,0 @@
-"""Noise on uploads and in objectives, and the stretching that goes with it."""

@@ -1,1 +1,0 @@
-"""Which rows a client trains on and sends."""
