@@ -10,7 +10,7 @@ from audit.factories import expanded
 from audit.option_texts import named_options
 from audit.plugins import OURS, code_at, code_of, own_code
 from audit.registry import entry
-from victims.common.given_files import existing_file
+from victims.common.files import existing_file
 
 FILE = "weights"  # the option of a defense that names a file
 

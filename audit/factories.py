@@ -13,7 +13,7 @@ from audit.option_texts import named_options
 from audit.plugins import broken_member, offered, said
 from audit.registry import COMBINED, entries, entry, main_name
 from audit.shell.debugging import HINT
-from victims.common.complaints import first_complaint
+from victims.common.declarations import first_complaint
 from victims.common.errors import InputError
 from victims.protocols.base import Attacker, Defense, Victim
 

@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 from defenses.encryption import opener
 from victims.common.errors import InputError
-from victims.common.given_files import json_of, small_file
+from victims.common.files import json_of, small_file
 from victims.transcript.beside import key_path
 from victims.transcript.recorded import Opener, Transcript
 from victims.transcript.view import View

@@ -25,7 +25,7 @@ def ratings_of(
     """Load the ratings that a name or path stands for."""
     ratings = data if isinstance(data, Ratings) else _loaded(str(data), options)
     if item_tags is not None:
-        from victims.data.movielens import with_tag_genome
+        from victims.data.published import with_tag_genome
 
         ratings = with_tag_genome(ratings, item_tags)
     if item_components is not None:

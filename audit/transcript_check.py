@@ -21,8 +21,7 @@ from audit.scoring.truth import read_truth
 from victims.common.errors import InputError
 from victims.transcript.adversaries import called_by_name, names_of
 from victims.transcript.beside import key_path, truth_path
-from victims.transcript.client_rule import ClientRule
-from victims.transcript.manifest import Manifest
+from victims.transcript.manifest import ClientRule, Manifest
 from victims.transcript.reader import open_transcript
 from victims.transcript.recorded import Transcript
 from victims.transcript.view import View

@@ -56,11 +56,12 @@ from typing import Any, Literal, get_args
 import numpy as np
 from jaxtyping import Float
 
-from defenses.accounts import LEAST, NAMED, NOISES, ONE_RATING, usable
+from defenses.accounts import NAMED, ONE_RATING
+from defenses.ranges import LEAST, NOISES, usable
 from defenses.row_noise import by_client, standard_normal
 from defenses.shared_noise import CANCELS, first_round
 from victims.common.errors import InputError
-from victims.common.given_files import existing_file
+from victims.common.files import existing_file
 from victims.common.seeds import Purpose, generator
 from victims.common.validation import at_least, between, one_of, positive_share, require, require_fields
 from victims.data.ratings import Ratings

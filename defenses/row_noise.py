@@ -25,7 +25,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from defenses.accounts import of_gaussian, of_laplace, of_rows, refuse_nothing, usable, usable_or_0
+from defenses.accounts import of_gaussian, of_laplace, of_rows
+from defenses.ranges import refuse_nothing, usable, usable_or_0
 from victims.common.seeds import Purpose, generator
 from victims.common.validation import or_none, require_fields, strictly_between
 from victims.data.ratings import Ratings

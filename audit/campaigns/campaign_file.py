@@ -49,12 +49,11 @@ from audit.factories import make_victim, scenarios_of
 from audit.papers.plans import PartsPlan, Prediction, Quality, Sheet, TrustedPlan
 from audit.rating_data import ratings_of
 from audit.registry import entry, main_name
-from victims.common.complaints import first_complaint
+from victims.common.declarations import closest, first_complaint
 from victims.common.errors import InputError
 from victims.common.validation import each, require
 from victims.data.ratings import Ratings
 from victims.evaluation.ranking import Cut
-from victims.transcript.spelling import closest
 
 Word = Annotated[str, Field(min_length=1, max_length=500)]
 Words = Annotated[list[Word], Field(max_length=1000)]

@@ -47,7 +47,7 @@ from defenses.heterogeneous import Specification, budgets, draw
 from defenses.shared_noise import Promising, epsilon_given_h
 from victims.common.errors import InputError
 from victims.common.files import remove
-from victims.data.movielens import published_split
+from victims.data.published import published_split
 from victims.data.ratings import Ratings
 from victims.data.subsets import leave_out
 from victims.evaluation.rating_error import predictions

@@ -7,7 +7,7 @@ from typing import Any
 
 from audit.factories import expanded, make_defenses, make_victim
 from audit.registry import entry
-from victims.applicability import obstacle
+from victims.training import obstacle
 
 
 def standing_in(text: str) -> str:

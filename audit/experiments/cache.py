@@ -18,8 +18,7 @@ from filelock import FileLock, Timeout
 from audit.experiments.results import COLUMNS, Row
 from audit.shell.notes import note
 from victims.common.errors import InputError
-from victims.common.files import output, remove, write_text, writer_of
-from victims.common.given_files import small_file
+from victims.common.files import output, remove, small_file, write_text, writer_of
 from victims.data.ratings import Ratings
 
 

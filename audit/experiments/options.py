@@ -33,7 +33,7 @@ from audit.option_texts import (
     parse_options,
     parse_rounds,
 )
-from defenses.accounts import NOISES, usable, usable_or_0
+from defenses.ranges import NOISES, usable, usable_or_0
 from victims.common.validation import Rule, each, flag, one_of, or_none, require_fields, whole
 
 

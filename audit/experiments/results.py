@@ -15,8 +15,7 @@ import pyarrow.parquet as pq
 
 from audit.scoring.prediction_errors import UserErrors
 from victims.common.errors import InputError, printable
-from victims.common.files import replacing, write_text
-from victims.common.given_files import json_of
+from victims.common.files import json_of, replacing, write_text
 
 COLUMNS = (
     "victim", "update", "weighting", "data", "defense", "adversary", "attack", "rounds", "seed",

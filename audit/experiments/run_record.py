@@ -21,8 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from audit.plugins import own_code
 from victims.common.errors import printable
-from victims.common.files import write_text
-from victims.common.given_files import json_of
+from victims.common.files import json_of, write_text
 
 RUN_FILE = "run.json"
 PACKAGES = ("numpy", "scipy", "jax", "pandas", "pyarrow", "phe")

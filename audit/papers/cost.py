@@ -26,13 +26,12 @@ from audit.experiments.scenarios import one_scenario
 from audit.factories import make_defense, make_defenses, make_victim
 from audit.papers.plans import Sheet
 from audit.registry import recorded_name
-from victims.applicability import network_of
 from victims.common.errors import InputError
 from victims.common.limits import peak_memory
 from victims.common.validation import above, require
 from victims.data.ratings import Ratings
 from victims.data.subsets import most_rated
-from victims.training import Run, formed_rows, start
+from victims.training import Run, formed_rows, network_of, start
 
 FEDMF, UPLOAD = "fedmf", "part-text"  # a victim with two uploads, and the usual one
 GRAPH_NOTE = "one round of all clients; a message is an index and K numbers, along every edge of its sender"

@@ -29,7 +29,7 @@ from audit.papers.plans import METHODS, PAPER, Prediction
 from audit.scoring.prediction_errors import UserErrors, interval_over_users
 from victims.common.errors import InputError
 from victims.common.validation import positive_share, require
-from victims.data.movielens import published_split
+from victims.data.published import published_split
 from victims.data.ratings import Ratings
 from victims.data.subsets import leave_out, refuse_unknown_rule, split, split_by
 from victims.evaluation.rating_error import predictions

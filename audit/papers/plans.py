@@ -32,7 +32,7 @@ from audit.experiments.plan_rules import (
     TEXT,
 )
 from audit.option_texts import names, parse_floats, parse_numbers, parse_rounds
-from defenses.accounts import NOISES
+from defenses.ranges import NOISES
 from victims.common.validation import (
     above,
     each,

@@ -21,16 +21,16 @@ from jaxtyping import Float
 from pydantic import BaseModel, ValidationError, field_serializer, field_validator, model_validator
 
 from attacks.base import OPTIONAL, ClientFactors, Estimates, Identities, Outcome, Reconstruction, Scope
-from victims.common.complaints import first_complaint
+from victims.common.declarations import first_complaint
 from victims.common.errors import InputError, one_line, printable
-from victims.common.given_files import existing_file
+from victims.common.files import existing_file
 from victims.common.limits import DEEPEST, depth_of, refuse_absurd_sizes
 from victims.transcript.beside import write_columns
+from victims.transcript.columns import ANSWERS as COLUMNS
 from victims.transcript.columns import ColumnFile, finite_chunks, integer_chunks, kind_chunks, open_columns
 from victims.transcript.given_columns import kind_array
 from victims.transcript.kinds import INT32_MAX, OF_FACTORS
 from victims.transcript.manifest import Manifest, Manifest2, file_of
-from victims.transcript.schema import ANSWERS as COLUMNS
 from victims.transcript.view import ATTRIBUTE, ITEM, KINDS
 
 KEY = b"factorleak-reconstruction"

@@ -15,13 +15,20 @@ import scipy.sparse as sp
 from jaxtyping import Float, Int
 
 from victims.common.errors import InputError
-from victims.common.given_files import existing_file
+from victims.common.files import existing_file
 from victims.common.limits import LARGEST_LEVEL, SMALLEST_LEVEL, refuse_absurd_table
 from victims.transcript.adversaries import some_names
-from victims.transcript.columns import finite_chunks, integer_chunks, kind_chunks, open_columns, vector_chunks
+from victims.transcript.columns import (
+    FACTORS,
+    TRUTH,
+    finite_chunks,
+    integer_chunks,
+    kind_chunks,
+    open_columns,
+    vector_chunks,
+)
 from victims.transcript.kinds import INT32_MAX, OF_FACTORS
 from victims.transcript.manifest import Manifest
-from victims.transcript.schema import FACTORS, TRUTH
 from victims.transcript.view import ITEM
 
 TRUTH_END, FACTORS_END = ".truth.arrow", ".factors.arrow"

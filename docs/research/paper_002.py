@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from victims.data.loaders import load
-from victims.data.movielens import published_split
+from victims.data.published import published_split
 from victims.data.ratings import Ratings
 from victims.data.subsets import leave_out
 

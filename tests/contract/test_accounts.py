@@ -19,15 +19,13 @@ from audit.factories import make_defenses, make_victim
 from audit.registry import BUILT_IN
 from defenses.accounts import ONE_RATING, ROWS
 from tests.contract.refuter import CASES, PAIRS, bound_of, printed
-from victims.applicability import obstacle
 from victims.common.errors import InputError
 from victims.data.ratings import Ratings
 from victims.data.synthetic import Synthetic, generate
-from victims.exchange import exchange_of
 from victims.protocols.base import Defense, Victim
 from victims.protocols.fedmf import FedMF
-from victims.recording import record
-from victims.training import received, start
+from victims.recording import exchange_of, record
+from victims.training import obstacle, received, start
 from victims.transcript.reader import open_transcript
 
 RATINGS = generate(Synthetic(users=6, items=8, ratings_per_user=3.0, seed=2))

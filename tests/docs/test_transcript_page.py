@@ -14,8 +14,14 @@ import pytest
 from audit.scoring.truth import read_truth
 from tests.oracles.simulator import Reference
 from victims.common.errors import InputError
-from victims.transcript.client_rule import ClientRule
-from victims.transcript.manifest import NOT_OF_VERSION_1, Manifest, Manifest2, schema_of, schema_text
+from victims.transcript.manifest import (
+    NOT_OF_VERSION_1,
+    ClientRule,
+    Manifest,
+    Manifest2,
+    schema_of,
+    schema_text,
+)
 from victims.transcript.reader import open_transcript
 from victims.transcript.recorder import Recorder
 

@@ -7,10 +7,10 @@ import pytest
 
 from audit.factories import make_defenses
 from victims.data.synthetic import Synthetic, generate
-from victims.exchange import exchange_of
 from victims.protocols.decentralised_mf import DecentralisedMF
 from victims.protocols.fedmf import FedMF
 from victims.protocols.fedmvmf import FedMVMF
+from victims.recording import exchange_of
 from victims.training import start
 
 

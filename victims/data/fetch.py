@@ -19,8 +19,7 @@ from pathlib import Path
 import platformdirs
 
 from victims.common.errors import InputError, OutputError
-from victims.common.files import output, scratch_folder
-from victims.common.given_files import existing_file
+from victims.common.files import existing_file, output, scratch_folder
 
 TIMEOUT_SECONDS = 300
 

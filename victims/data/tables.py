@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
 from victims.common.errors import InputError
-from victims.common.given_files import existing_file, json_of
+from victims.common.files import existing_file, json_of
 
 MIB = 1 << 20
 MAX_BYTES = 2048 * MIB  # after decompression: three times the ratings of MovieLens 25M

@@ -35,18 +35,22 @@ from victims.protocols.base import (
     pieces,
 )
 from victims.protocols.cofactor_round import (
+    Copies,
     Heard,
     Rules,
     State,
     Table,
     after_round,
+    copies_of,
     explicit_counts,
     heard_along,
+    key_of,
+    moved_items,
     sent_of,
     trained_of,
+    whole,
 )
 from victims.protocols.feedback import EXPLICIT, RatingMap, Samples, in_stars
-from victims.protocols.own_copies import Copies, copies_of, key_of, moved_items, whole
 from victims.protocols.switches import Switches, edges_present, present, rule_of
 from victims.transcript.kinds import IMPLICIT, ITEM, STANDARD, with_implicit
 from victims.transcript.manifest import Manifest, Upload

@@ -29,9 +29,8 @@ from victims.common.validation import Rule, between, in_half_open, one_of, posit
 from victims.data.ratings import Ratings
 from victims.protocols.exchanged import Attacker
 from victims.protocols.network import Edges
-from victims.transcript.client_rule import ClientRule
 from victims.transcript.kinds import ITEM_BIAS, STANDARD, Kind
-from victims.transcript.manifest import Manifest, Upload
+from victims.transcript.manifest import ClientRule, Manifest, Upload
 
 MOST = 1_000_000  # steps and ratings that a manifest can declare
 READERS: tuple[Attacker, ...] = (

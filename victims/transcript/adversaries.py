@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from victims.common.errors import InputError
-from victims.common.given_files import json_of, small_file
+from victims.common.files import json_of, small_file
 from victims.transcript.beside import clients_path
 from victims.transcript.manifest import Manifest
 from victims.transcript.messages import Sent, Sums

@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from victims.transcript.client_rule import ClientRule
+from victims.transcript.manifest import ClientRule
 from victims.transcript.messages import Broadcast, Messages, ascend_in_runs, runs_of
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from victims.transcript.spelling import plain, refuse_misspelt
+from victims.common.declarations import plain, refuse_misspelt
 
 INT32_MAX = 2**31 - 1
 KINDS = ("item", "attribute", "item-sum", "attribute-sum")

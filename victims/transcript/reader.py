@@ -16,11 +16,21 @@ import numpy as np
 from jaxtyping import Int
 from pydantic import ValidationError
 
-from victims.common.complaints import first_complaint
+from victims.common.declarations import first_complaint
 from victims.common.errors import InputError
-from victims.common.given_files import json_of, small_file
+from victims.common.files import json_of, small_file
 from victims.common.limits import refuse_absurd_sizes, refuse_absurd_table
-from victims.transcript.columns import ColumnFile, find_columns, open_columns
+from victims.transcript.columns import (
+    ADDED,
+    MESSAGES,
+    MESSAGES_1,
+    STATE,
+    STATE_1,
+    VERSION_1,
+    ColumnFile,
+    find_columns,
+    open_columns,
+)
 from victims.transcript.kinds import ATTRIBUTE, ITEM, KINDS, of_implicit
 from victims.transcript.manifest import NOT_OF_VERSION_1, Manifest, Manifest2
 from victims.transcript.messages import (
@@ -35,7 +45,6 @@ from victims.transcript.messages import (
 )
 from victims.transcript.received import Deliveries
 from victims.transcript.recorded import Sealed, Transcript
-from victims.transcript.schema import ADDED, MESSAGES, MESSAGES_1, STATE, STATE_1, VERSION_1
 from victims.transcript.sort_keys import Column, equal_to_the_next, order_of, repeated
 from victims.transcript.tables import (
     MessageTable,

@@ -20,11 +20,10 @@ import numpy as np
 from jaxtyping import Float, Int
 from pydantic import ValidationError
 
-from victims.common.complaints import first_complaint
+from victims.common.declarations import closest, first_complaint
 from victims.common.errors import InputError
 from victims.common.files import PRIVATE, write_text
 from victims.transcript.beside import clients_path, truth_path
-from victims.transcript.client_rule import ClientRule
 from victims.transcript.given_columns import (
     Numbers,
     array_of,
@@ -38,9 +37,8 @@ from victims.transcript.given_columns import (
 )
 from victims.transcript.kinds import ATTRIBUTE, INT32_MAX, ITEM, with_implicit
 from victims.transcript.ledger import Ledger, Nobody, check_files
-from victims.transcript.manifest import CONSTANTS, PULL, SCALE, Manifest, Manifest2
+from victims.transcript.manifest import CONSTANTS, PULL, SCALE, ClientRule, Manifest, Manifest2
 from victims.transcript.messages import UNTOLD
-from victims.transcript.spelling import closest
 from victims.transcript.writer import SERVER, TranscriptWriter
 
 PUBLIC = (*CONSTANTS, SCALE, PULL)
@@ -65,7 +63,7 @@ class Recorder:
         Stars that exist, ascending, > 0.
     weighting : {"observed-only", "include-unrated"}
     rule : mapping
-        Keys of ``victims.transcript.client_rule.ClientRule``: how clients turn ratings into uploads, as far
+        Keys of ``victims.transcript.manifest.ClientRule``: how clients turn ratings into uploads, as far
         as it is public.
     constants : mapping
         Public numbers (``client_learning_rate``, ``lambda_factors``, ``upload_scale``, ...).

@@ -13,6 +13,8 @@ from jaxtyping import Float
 
 from victims.common.errors import InputError
 from victims.transcript.columns import (
+    DELIVERIES,
+    VERSION_1,
     ColumnFile,
     finite_chunks,
     hidden_chunks,
@@ -26,7 +28,6 @@ from victims.transcript.kinds import ATTRIBUTE, INT32_MAX, ITEM, KINDS, OPAQUE, 
 from victims.transcript.manifest import Manifest
 from victims.transcript.messages import UNTOLD, Broadcast, Messages, Sent, lookup
 from victims.transcript.received import Deliveries, Told, overlapping
-from victims.transcript.schema import DELIVERIES, VERSION_1
 from victims.transcript.sort_keys import Column, distinct, equal_to_the_next, order_of
 
 

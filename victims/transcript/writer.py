@@ -14,6 +14,7 @@ from jaxtyping import Int
 
 from victims.common.errors import InputError
 from victims.common.files import PRIVATE, PUBLIC, make_private, output, partial_name, remove, unfinished
+from victims.transcript.columns import KIND, TABLES, VECTOR
 from victims.transcript.given_columns import (
     Numbers,
     array_of,
@@ -28,7 +29,6 @@ from victims.transcript.given_columns import (
 from victims.transcript.kinds import ATTRIBUTE, INT32_MAX, ITEM, KINDS, OF_IMPLICIT, RECORDED
 from victims.transcript.manifest import Manifest, file_of
 from victims.transcript.messages import UNTOLD
-from victims.transcript.schema import KIND, TABLES, VECTOR
 
 ROWS, BYTES = 1 << 16, 32 << 20  # of a batch: few calls, yet little memory
 SERVER = -1

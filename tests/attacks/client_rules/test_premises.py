@@ -8,7 +8,7 @@ import pytest
 
 from audit.experiments.answers import answered
 from tests.oracles.simulator import Reference
-from victims.transcript.client_rule import ClientRule
+from victims.transcript.manifest import ClientRule
 from victims.transcript.reader import open_transcript
 from victims.transcript.view import View
 

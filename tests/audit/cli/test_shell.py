@@ -18,8 +18,7 @@ from audit.cli.output import show
 from audit.shell.exits import Exit
 from tests.tools.interruptions import PROGRESS, interrupted
 from victims.common.errors import InputError, OutputError
-from victims.common.files import refuse_unwritable, replacing
-from victims.common.given_files import existing_file
+from victims.common.files import existing_file, refuse_unwritable, replacing
 
 SMALL = "synthetic:users=25,items=30,ratings_per_user=8"
 ONE = ["--data", SMALL, "--update", "semi-als", "--weighting", "observed-only", "--attack", "spectral"]

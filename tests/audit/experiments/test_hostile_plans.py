@@ -18,11 +18,11 @@ from audit.experiments.auditing import settled
 from audit.experiments.plan import Audit
 from audit.experiments.scenarios import one_scenario, scenarios
 from audit.factories import make_defenses
-from victims.applicability import obstacle
 from victims.common.errors import InputError
 from victims.data.synthetic import Synthetic, generate
 from victims.protocols.base import Capabilities, Centralised
 from victims.protocols.decentralised_mf import DecentralisedMF
+from victims.training import obstacle
 
 HEAD = 'format = "factorleak-campaign"\nversion = 1\n[[data]]\nname = "synthetic"\n'
 NOWHERE = "no-such-ratings"  # loading it would be another error

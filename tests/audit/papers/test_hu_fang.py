@@ -15,7 +15,7 @@ from audit.scoring.prediction_errors import comparisons
 from reports.paper_figures import prediction_figure
 from reports.paper_tables import prediction_table
 from victims.common.errors import InputError
-from victims.data.movielens import published_split
+from victims.data.published import published_split
 from victims.data.subsets import folds, leave_out, split_by
 from victims.data.synthetic import Synthetic, generate
 from victims.evaluation.rating_error import predictions

@@ -36,8 +36,8 @@ from victims.protocols.fedmf import FedMF
 from victims.protocols.fedmvmf import FedMVMF
 from victims.recording import record
 from victims.transcript.beside import factors_path, truth_path, write_columns
+from victims.transcript.columns import FACTORS
 from victims.transcript.reader import open_transcript
-from victims.transcript.schema import FACTORS
 from victims.transcript.writer import Table
 
 

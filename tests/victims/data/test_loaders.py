@@ -22,7 +22,7 @@ from tests.conftest import shared
 from victims.common.errors import InputError
 from victims.data import fetch, rated, tables
 from victims.data.loaders import load
-from victims.data.movielens import genre_and_decade
+from victims.data.published import genre_and_decade
 from victims.data.ratings import from_triples, rating_grid
 from victims.data.subsets import split, with_principal_components
 from victims.data.synthetic import Synthetic, generate, parse_synthetic

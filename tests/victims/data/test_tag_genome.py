@@ -10,7 +10,7 @@ import pytest
 
 from audit.rating_data import ratings_of
 from victims.common.errors import InputError
-from victims.data.movielens import with_tag_genome
+from victims.data.published import with_tag_genome
 
 TAGS = ["007", "sci-fi, hard", "noir"]
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from defenses.unrated_sampling import UnratedSampling
-from victims.protocols import fedmvmf_round
-from victims.protocols.fedmvmf_round import (
+from victims.protocols import fedmvmf
+from victims.protocols.fedmvmf import (
     normal_equations,
     summed_by_item,
     summed_by_user,
@@ -41,9 +41,9 @@ def test_entries_lie_by_client_then_item(entries):
     np.testing.assert_array_equal(np.asarray(data.start), first)
 
 
-@pytest.mark.parametrize("bytes_", [1, fedmvmf_round.COLUMN_BYTES], ids=["column by column", "at once"])
+@pytest.mark.parametrize("bytes_", [1, fedmvmf.COLUMN_BYTES], ids=["column by column", "at once"])
 def test_normal_equations(entries, factors, monkeypatch, bytes_):
-    monkeypatch.setattr(fedmvmf_round, "COLUMN_BYTES", bytes_)
+    monkeypatch.setattr(fedmvmf, "COLUMN_BYTES", bytes_)
     (data, listed), (items, clients) = entries, factors
     square, right = np.zeros((len(clients), 3, 3)), np.zeros(clients.shape)
     for user, item, value, weight in listed:

@@ -12,8 +12,7 @@ from tests.oracles.pdmfrec_program import weights_of
 from tests.oracles.peer_programs import pdmfrec_of, uploads_of
 from victims.common.errors import InputError
 from victims.data.synthetic import Synthetic, generate
-from victims.protocols.pdmfrec import PDMFRec
-from victims.protocols.pdmfrec_round import order_of_pass
+from victims.protocols.pdmfrec import PDMFRec, order_of_pass
 from victims.recording import record
 from victims.training import start
 from victims.transcript.reader import open_transcript

@@ -12,11 +12,10 @@ from tests.oracles.cofactor_program import one_round
 from tests.oracles.peer_programs import cofactors_of, pdmfrec_of, round_of
 from victims.common.errors import InputError
 from victims.data.synthetic import Synthetic, generate
+from victims.protocols.cofactor_round import whole
 from victims.protocols.dmf import DMF
 from victims.protocols.dpmf_yang import DPMFYang
-from victims.protocols.own_copies import whole
-from victims.protocols.pdmfrec import PDMFRec
-from victims.protocols.pdmfrec_round import order_of_pass
+from victims.protocols.pdmfrec import PDMFRec, order_of_pass
 from victims.protocols.switches import present
 from victims.recording import record
 from victims.training import start

@@ -19,10 +19,9 @@ from victims.common.errors import InputError
 from victims.protocols.fedmvmf import FedMVMF
 from victims.recording import record
 from victims.transcript.beside import truth_path, write_truth
-from victims.transcript.columns import open_columns
+from victims.transcript.columns import STATE, open_columns
 from victims.transcript.manifest import Manifest
 from victims.transcript.reader import open_transcript
-from victims.transcript.schema import STATE
 from victims.transcript.writer import TranscriptWriter
 
 
