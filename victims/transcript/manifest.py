@@ -12,7 +12,7 @@ import json
 import re
 from collections import Counter
 from itertools import pairwise
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, field_validator, model_validator
 
@@ -133,6 +133,7 @@ def of_version_1(update: str, zeros_if_unrated: bool) -> ClientRule:
 
 Size = Annotated[int, Field(ge=0, le=INT32_MAX)]
 Count = Annotated[int, Field(ge=1, le=INT32_MAX)]
+Party = Annotated[int, Field(ge=-INT32_MAX, le=-1)]
 
 SAMPLING = "unrated-sampling"  # the defense that puts rows of unrated items among the others
 CONSTANTS = (  # of all protocols: what ``hyperparameters`` is read for
@@ -192,12 +193,56 @@ NOT_OF_VERSION_1 = (
 )
 
 
-class Manifest(BaseModel):
-    """Public facts of a recording, of either version.
+class Facts(BaseModel):
+    """What the files of both versions say under the same keys, and (``NOT_OF_VERSION_1``) version 2 alone.
 
     Unknown keys are ignored, as is what other software says beside them, unless they are misspellings of a
-    known one (``nearest``), here, in ``upload`` and in ``hyperparameters``: such a key is refused, or what it
-    says would be taken for unknown. NumPy's numbers and arrays, tuples and ranges are accepted.
+    known one (``nearest``): such a key is refused, or what it says would be taken for unknown. NumPy's
+    numbers and arrays, tuples and ranges are accepted.
+    """
+
+    model_config = ConfigDict(frozen=True, strict=True)
+
+    unsaid: ClassVar[tuple[str, ...]] = ()  # fields that are no keys of the file
+
+    format: Literal["factorleak-transcript"]
+    version: Literal[1, 2]
+    protocol: Annotated[str, Field(min_length=1, max_length=200)]
+    weighting: Literal["observed-only", "include-unrated"]
+    n_users: Count
+    n_items: Count
+    n_attributes: Size
+    factors: Annotated[int, Field(ge=1, le=65_536)]
+    rounds: Annotated[list[Size], Field(min_length=1, max_length=1_000_000)]
+    rating_levels: Annotated[list[FiniteFloat], Field(min_length=1, max_length=1000)]
+    attribute_groups: list[list[Size]] = Field(default_factory=list)
+    item_features: list[list[Size]] | None = None
+    adversary: Annotated[str, Field(max_length=200)] = "all"
+    defenses: list[dict[str, Any]] = Field(default_factory=list)
+    recorded_by: Annotated[str, Field(max_length=1000)] = "unknown"
+    kinds: Annotated[dict[str, Kind], Field(min_length=1, max_length=100)] = Field(
+        default_factory=lambda: dict(STANDARD), exclude=True
+    )
+    anonymous: bool = Field(default=False, exclude=True)
+    links: Literal["plain", "sealed"] = Field(default="plain", exclude=True)
+    senders_hidden: bool = Field(default=False, exclude=True)
+    inferred: Annotated[list[Annotated[str, Field(max_length=200)]], Field(max_length=1000)] = Field(
+        default_factory=list, exclude=True
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_keys(cls, value: Any) -> Any:
+        if depth_of(value) > DEEPEST:
+            raise ValueError(f"the manifest must be nested at most {DEEPEST} deep")
+        if isinstance(value, dict):
+            known = [key for key in cls.model_fields if key not in cls.unsaid]
+            refuse_misspelt(value, known, "the manifest")
+        return plain(value)
+
+
+class Manifest(Facts):
+    """Public facts of a recording, of either version; the file of version 1.
 
     ``hyperparameters`` holds what the protocol publishes: ``lambda_attributes`` (lambda 1),
     ``lambda_factors`` (lambda 2; lambda of FedMF), ``alpha``, ``server_learning_rate``,
@@ -212,37 +257,15 @@ class Manifest(BaseModel):
     clients do not see who sent what reaches them, though the file says it.
     """
 
-    model_config = ConfigDict(frozen=True, strict=True)
+    unsaid = NOT_OF_VERSION_1
 
-    format: Literal["factorleak-transcript"]
-    version: Literal[1, 2]
-    protocol: Annotated[str, Field(min_length=1, max_length=200)]
     update: Literal["semi-als", "sgd"] | None
-    weighting: Literal["observed-only", "include-unrated"]
-    n_users: Count
-    n_items: Count
-    n_attributes: Size
-    factors: Annotated[int, Field(ge=1, le=65_536)]
-    rounds: Annotated[list[Size], Field(min_length=1, max_length=1_000_000)]
     hyperparameters: dict[str, FiniteFloat] = Field(default_factory=dict)
     upload: Upload = Field(default_factory=Upload)
-    rating_levels: Annotated[list[FiniteFloat], Field(min_length=1, max_length=1000)]
-    attribute_groups: list[list[Size]] = Field(default_factory=list)
-    item_features: list[list[Size]] | None = None
-    parties: dict[str, Annotated[int, Field(ge=-INT32_MAX, le=-1)]] = Field(
-        default_factory=lambda: {"server": -1}
-    )
-    adversary: Annotated[str, Field(max_length=200)] = "all"
-    defenses: list[dict[str, Any]] = Field(default_factory=list)
-    recorded_by: Annotated[str, Field(max_length=1000)] = "unknown"
+    parties: dict[str, Party] = Field(default_factory=lambda: {"server": -1})
     declared_rule: ClientRule | None = Field(default=None, exclude=True)
     scale_known: bool = Field(default=True, exclude=True)
-    kinds: dict[str, Kind] = Field(default_factory=lambda: dict(STANDARD), exclude=True)
     roles: dict[str, str] = Field(default_factory=dict, exclude=True)
-    anonymous: bool = Field(default=False, exclude=True)
-    inferred: list[str] = Field(default_factory=list, exclude=True)
-    links: Literal["plain", "sealed"] = Field(default="plain", exclude=True)
-    senders_hidden: bool = Field(default=False, exclude=True)
 
     @property
     def rule(self) -> ClientRule:
@@ -274,16 +297,6 @@ class Manifest(BaseModel):
     def rule_name(self) -> str:
         """The clients' rule, for people: ``semi-als``, ``sgd``, another name, or ``unknown``."""
         return self.update or self.rule.rule or "unknown"
-
-    @model_validator(mode="before")
-    @classmethod
-    def _known_keys(cls, value: Any) -> Any:
-        if depth_of(value) > DEEPEST:
-            raise ValueError(f"the manifest must be nested at most {DEEPEST} deep")
-        if isinstance(value, dict):
-            known = [key for key in cls.model_fields if key not in NOT_OF_VERSION_1]
-            refuse_misspelt(value, known, "the manifest")
-        return plain(value)
 
     @field_validator("hyperparameters", mode="before")
     @classmethod
@@ -353,7 +366,6 @@ class Manifest(BaseModel):
 
 SCALE, PULL = "upload_scale", "upload_regularization"
 ROLES = ("server", "item_server", "helper", "decrypter", "other")
-Number = Annotated[int, Field(ge=-INT32_MAX, le=-1)]
 
 
 class NamedParty(BaseModel):
@@ -368,57 +380,29 @@ class NamedParty(BaseModel):
 
     model_config = ConfigDict(frozen=True, strict=True)
 
-    id: Number
+    id: Party
     role: Literal["server", "item_server", "helper", "decrypter", "other"] = "other"
 
 
-class Manifest2(BaseModel):
-    """The file; see the handbook's page on transcripts for the meaning of each key.
+class Manifest2(Facts):
+    """The file of version 2; see the handbook's page on transcripts for the meaning of each key.
 
-    A key that is a misspelling of a known one is refused; other unknown keys are ignored, but in ``rule``,
-    where they tell that there is more to the rule.
+    Unknown keys of ``rule`` are kept, where they tell that there is more to the rule.
     """
 
-    model_config = ConfigDict(frozen=True, strict=True)
-
-    format: Literal["factorleak-transcript"]
     version: Literal[2]
     protocol: Annotated[str, Field(min_length=1, max_length=200)] = "unknown"
     rule: ClientRule = Field(default_factory=ClientRule)
     constants: dict[str, Any] = Field(default_factory=dict)
-    weighting: Literal["observed-only", "include-unrated"]
-    n_users: Count
-    n_items: Count
     n_attributes: Size = 0
-    factors: Annotated[int, Field(ge=1, le=65_536)]
-    rounds: Annotated[list[Size], Field(min_length=1, max_length=1_000_000)]
-    rating_levels: Annotated[list[FiniteFloat], Field(min_length=1, max_length=1000)]
-    attribute_groups: list[list[Size]] = Field(default_factory=list)
-    item_features: list[list[Size]] | None = None
-    kinds: Annotated[dict[str, Kind], Field(min_length=1, max_length=100)] = Field(
-        default_factory=lambda: dict(STANDARD)
-    )
-    parties: dict[str, Number | NamedParty] = {"server": -1}
-    anonymous: bool = False
-    links: Literal["plain", "sealed"] = "plain"
-    senders_hidden: bool = False
-    inferred: Annotated[list[Annotated[str, Field(max_length=200)]], Field(max_length=1000)] = Field(
-        default_factory=list
-    )
-    adversary: Annotated[str, Field(max_length=200)] = "all"
-    defenses: list[dict[str, Any]] = Field(default_factory=list)
-    recorded_by: Annotated[str, Field(max_length=1000)] = "unknown"
+    parties: dict[str, Party | NamedParty] = {"server": -1}
 
     @model_validator(mode="before")
     @classmethod
-    def _known_keys(cls, value: Any) -> Any:
-        if depth_of(value) > DEEPEST:
-            raise ValueError(f"the manifest must be nested at most {DEEPEST} deep")
-        if isinstance(value, dict):
-            refuse_misspelt(value, cls.model_fields, "the manifest")
-            if isinstance(value.get("constants"), dict):
-                refuse_misspelt(value["constants"], (*CONSTANTS, SCALE, PULL), "constants")
-        return plain(value)
+    def _known_constants(cls, value: Any) -> Any:
+        if isinstance(value, dict) and isinstance(value.get("constants"), dict):
+            refuse_misspelt(value["constants"], (*CONSTANTS, SCALE, PULL), "constants")
+        return value
 
     @model_validator(mode="after")
     def _check(self) -> Any:
@@ -450,26 +434,27 @@ class Manifest2(BaseModel):
         upload = {"zeros_if_unrated": self.rule.rows != "rated"}
         upload |= {} if scale is None else {"scale": scale}
         upload |= {} if pull is None else {"regularization": pull}
-        own = {"rule", "constants", "parties", "anonymous", "inferred", "kinds", "links", "senders_hidden"}
         roles = {name: name if isinstance(party, int) else party.role for name, party in self.parties.items()}
         parties = self.numbers()
         for name, role in roles.items():  # adversaries are known by their roles
             parties.setdefault(role, parties[name])
         return Manifest(
-            **self.model_dump(exclude=own),
+            **{name: getattr(self, name) for name in Facts.model_fields},
             update=self.rule.rule if self.rule.rule in ("semi-als", "sgd") else None,  # type: ignore[arg-type]
             hyperparameters=constants,
             upload=upload,  # type: ignore[arg-type]
             parties=parties,
             declared_rule=self.rule,
             scale_known=scale is not None,
-            kinds=self.kinds,
             roles=roles,
-            anonymous=self.anonymous,
-            links=self.links,
-            senders_hidden=self.senders_hidden,
-            inferred=self.inferred,
         )
+
+
+def read_either(content: dict[str, Any]) -> Manifest:
+    """Read the content of ``manifest.json``; what version 2 alone can tell means nothing in version 1."""
+    if content.get("version") == 2:
+        return Manifest2.model_validate(content).as_manifest()
+    return Manifest.model_validate({key: one for key, one in content.items() if key not in NOT_OF_VERSION_1})
 
 
 def file_of(manifest: Manifest) -> dict[str, Any]:
@@ -499,7 +484,7 @@ def file_of(manifest: Manifest) -> dict[str, Any]:
 
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-MODELS: dict[int, type[BaseModel]] = {1: Manifest, 2: Manifest2}
+MODELS: dict[int, type[Facts]] = {1: Manifest, 2: Manifest2}
 PARTS: tuple[type[BaseModel], ...] = (ClientRule, Kind, NamedParty, Upload)
 
 
@@ -514,7 +499,7 @@ def schema_of(version: int) -> dict[str, Any]:
     if version not in MODELS:
         raise InputError(f"the version of a transcript must be 1 or 2, got {version}")
     found = _without_titles(MODELS[version].model_json_schema())
-    for name in NOT_OF_VERSION_1 if version == 1 else ():
+    for name in MODELS[version].unsaid:
         del found["properties"][name]
     found["properties"]["version"] = {"const": version, "type": "integer"}
     if version == 1:

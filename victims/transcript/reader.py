@@ -32,7 +32,7 @@ from victims.transcript.columns import (
     open_columns,
 )
 from victims.transcript.kinds import ATTRIBUTE, ITEM, KINDS, of_implicit
-from victims.transcript.manifest import NOT_OF_VERSION_1, Manifest, Manifest2
+from victims.transcript.manifest import Manifest, read_either
 from victims.transcript.messages import (
     UNTOLD,
     Messages,
@@ -172,11 +172,7 @@ def read_manifest(path: Path) -> Manifest:
     if not isinstance(content, dict):
         raise InputError(f"{file} must hold a JSON object, got {str(content)[:80]}")
     try:
-        if content.get("version") == 2:
-            return Manifest2.model_validate(content).as_manifest()
-        # what version 2 alone can tell means nothing in version 1
-        content = {key: entry for key, entry in content.items() if key not in NOT_OF_VERSION_1}
-        return Manifest.model_validate(content)
+        return read_either(content)
     except ValidationError as error:
         wrong = first_complaint(error)
         whole = isinstance(wrong.got, dict) and not wrong.where  # then the rule itself names the value
