@@ -12,6 +12,7 @@ import numpy as np
 from pydantic import ValidationError
 
 ALIKE = 0.8  # share of letters in common from which a word is another one misspelt
+PLAIN = {int, float, str, bool, type(None)}
 LIKE = 0.5  # and from which it may stand for it, where every unknown key is refused
 
 
@@ -79,7 +80,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: plain(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple | range):
-        return [plain(entry) for entry in value]
+        return list(value) if set(map(type, value)) <= PLAIN else [plain(entry) for entry in value]
     return value
 
 

@@ -51,9 +51,9 @@ from victims.protocols.cofactor_round import (
     whole,
 )
 from victims.protocols.feedback import EXPLICIT, RatingMap, Samples, in_stars
-from victims.protocols.switches import Switches, edges_present, present, rule_of
+from victims.protocols.switches import Switches, edges_present, peer_manifest, present
 from victims.transcript.kinds import IMPLICIT, ITEM, STANDARD, with_implicit
-from victims.transcript.manifest import Manifest, Upload
+from victims.transcript.manifest import Manifest
 
 FIELD_RULES = {  # of hyper-parameters that both victims have
     "update": one_of("sgd"),
@@ -170,32 +170,20 @@ def manifest_of(
     ratings: Ratings,
     rounds: list[int],
     link: Literal["sigmoid", "identity"],
-    constants: dict[str, float],
-    said: dict[str, Any],
+    constants: tuple[str, ...],
+    said: tuple[str, ...],
 ) -> Manifest:
-    """The manifest of a recording."""
-    moves = victim.local_steps > 1 or victim.sends != "gradient"
-    rule = rule_of(victim, victim.name, "rated", moves, link=link, own_items=True, **said)
-    rate = -1.0 if victim.sends == "gradient" else victim.learning_rate  # of errors in a row
-    return Manifest(
-        format="factorleak-transcript",
-        version=2,
-        protocol=victim.name,
-        update=None,
-        weighting="observed-only",
-        n_users=ratings.n_users,
-        n_items=ratings.n_items,
-        n_attributes=0,
-        factors=victim.factors,
-        rounds=rounds,
-        hyperparameters=constants,
-        upload=Upload(scale=rate, regularization=-rate * victim.lambda_items),
-        rating_levels=list(ratings.levels),
-        recorded_by="factorleak",
-        declared_rule=rule,
+    """The manifest of a recording: options that are public constants, and those that the rule declares."""
+    return peer_manifest(
+        victim.name,
+        victim,
+        ratings,
+        rounds,
+        {name: getattr(victim, name) for name in constants},
+        victim.lambda_items,
+        victim.local_steps > 1 or victim.sends != "gradient",
+        {"link": link} | {name: getattr(victim, name) for name in said},
         kinds=with_implicit(sums=True) if victim.rows_about_implicit else dict(STANDARD),
-        links="plain",
-        senders_hidden=False,
     )
 
 

@@ -464,17 +464,8 @@ class DecentralisedMF(Switches):
 
     def manifest(self, ratings: Ratings, rounds: list[int]) -> Manifest:
         """Everything a participant of the protocol knows."""
-        published = self._published_manifest(ratings, rounds)
-        if self.published:
-            return published
+        name = "regularization" if self.each_rating else "step_regularization"
+        constants = {"learning_rate": self.learning_rate, "epochs": self.epochs, name: self.regularization}
+        published = published_manifest("mf", self, ratings, rounds, constants, upload=Upload(scale=-2.0))
         rates = {self.rate(round_) for round_ in rounds}
         return declared(self, published, rate=rates.pop() if len(rates) == 1 else None, rule=RULE)
-
-    def _published_manifest(self, ratings: Ratings, rounds: list[int]) -> Manifest:
-        name = "regularization" if self.each_rating else "step_regularization"
-        constants = {
-            "learning_rate": self.learning_rate,
-            "epochs": self.epochs,
-            name: self.regularization,
-        }
-        return published_manifest("mf", self, ratings, rounds, constants, upload=Upload(scale=-2.0))

@@ -152,10 +152,8 @@ class DMF(AmongTrusted):
 
     def manifest(self, ratings: Ratings, rounds: list[int]) -> Manifest:
         """Everything that users know of each other's rule."""
-        names = "learning_rate", "lambda_users", "lambda_items"
-        keys = "rating_map", "regularize", "positive_share", "walks", "walk_length", "degree"
-        constants = {name: getattr(self, name) for name in names}
-        said = {name: getattr(self, name) for name in keys}
+        constants = "learning_rate", "lambda_users", "lambda_items"
+        said = "rating_map", "regularize", "positive_share", "walks", "walk_length", "degree"
         return manifest_of(self, ratings, rounds, "identity", constants, said)
 
     def _walked(self, ratings: Ratings, seed: int, draw: int) -> Edges:

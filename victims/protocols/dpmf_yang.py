@@ -188,22 +188,9 @@ class DPMFYang(AmongTrusted):
 
     def manifest(self, ratings: Ratings, rounds: list[int]) -> Manifest:
         """Everything that users know of each other's rule."""
-        constants = {
-            name: getattr(self, name)
-            for name in (
-                "learning_rate",
-                "implicit_weight",
-                "negative_weight",
-                "lambda_users",
-                "lambda_items",
-                "lambda_implicit",
-                "lambda_offsets",
-            )
-        }
-        said = {
-            name: getattr(self, name)
-            for name in ("rating_map", "regularize", "positive_share", "negatives", "receivers", "degree")
-        }
+        ridges = "lambda_users", "lambda_items", "lambda_implicit", "lambda_offsets"
+        constants = "learning_rate", "implicit_weight", "negative_weight", *ridges
+        said = "rating_map", "regularize", "positive_share", "negatives", "receivers", "degree"
         return manifest_of(self, ratings, rounds, "sigmoid", constants, said)
 
     def _drawn(self, ratings: Ratings, seed: int, draw: int) -> Edges:

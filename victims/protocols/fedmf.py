@@ -273,13 +273,11 @@ class FedMF(Switches):
     ) -> State:
         """One round of Algorithm 1; the server uses the sums ``received`` instead of exact ones."""
         before = state = state._replace(gradient=None)
-        if self.published:
-            state = round_step(self._constants(), state, device_data(ratings), received)
-        else:
-            outcome = after_round(self._task(state, ratings), received)
-            sums = Received(outcome.items, outcome.attributes)
-            state = round_step(self._constants(), state, device_data(ratings), sums)
-            state = state._replace(client_factors=jnp.asarray(outcome.clients), biases=outcome.biases)
+        local = None if self.published else after_round(self._task(state, ratings), received)
+        arrived = received if local is None else Received(local.items, local.attributes)
+        state = round_step(self._constants(), state, device_data(ratings), arrived)
+        if local is not None:
+            state = state._replace(client_factors=jnp.asarray(local.clients), biases=local.biases)
         if not are_plausible(state.item_factors, state.client_factors):
             add_up = "the steps of all clients of an item add up"
             raise diverged(
@@ -310,24 +308,24 @@ class FedMF(Switches):
         self, state: State, ratings: Ratings, users: np.ndarray, sample: Sample | None = None
     ) -> Iterator[Rows]:
         """Rows of the given clients, items ascending; of sampled items rows of zeros."""
-        if not self.published and self.upload != "full-text":
-            yield from rows_of_round(self._task(state, ratings), users)
-            return
+        every = self.upload == "full-text"
         if not self.published:
             for rows in rows_of_round(self._task(state, ratings), users):
-                yield with_zeros(replace(rows, sequence=None), np.unique(rows.sender), ratings.n_items)
+                if every:
+                    yield with_zeros(replace(rows, sequence=None), np.unique(rows.sender), ratings.n_items)
+                else:
+                    yield rows
             return
         items, _ = self.broadcast(state)
         clients = self.user_factors(state, ratings)
-        counts = np.diff(ratings.indptr)[users]
-        sent = np.full(users.size, ratings.n_items) if self.upload == "full-text" else counts
+        sent = np.full(users.size, ratings.n_items) if every else np.diff(ratings.indptr)[users]
         if sample is not None:
             sent = sent + np.bincount(sample.user, minlength=ratings.n_users)[users]
         for piece in pieces(users, sent, self.factors):
             rows = gradient_rows(self._constants(), ratings, piece, clients, items)
             if sample is not None:
                 rows = with_zeros_at(rows, sample.of(piece))
-            yield with_zeros(rows, piece, ratings.n_items) if self.upload == "full-text" else rows
+            yield with_zeros(rows, piece, ratings.n_items) if every else rows
 
     def _constants(self) -> Constants:
         return Constants(**{name: getattr(self, name) for name in Constants._fields})
@@ -343,15 +341,9 @@ class FedMF(Switches):
 
     def manifest(self, ratings: Ratings, rounds: list[int]) -> Manifest:
         """Everything a participant of the protocol knows."""
-        published = self._published_manifest(ratings, rounds)
-        if self.published:
-            return published
         rate, pull = self.client_learning_rate, self.item_regularization
-        return declared(self, published, rate=rate, item_pull=pull)
-
-    def _published_manifest(self, ratings: Ratings, rounds: list[int]) -> Manifest:
-        rate = self.client_learning_rate
         constants = {"lambda_factors": self.lambda_factors, "client_learning_rate": rate}
-        pull = 2 * rate * self.item_regularization
-        upload = Upload(scale=-2 * rate, regularization=pull, zeros_if_unrated=self.upload == "full-text")
-        return published_manifest("fedmf", self, ratings, rounds, constants, upload=upload)
+        zeros = self.upload == "full-text"
+        upload = Upload(scale=-2 * rate, regularization=2 * rate * pull, zeros_if_unrated=zeros)
+        published = published_manifest("fedmf", self, ratings, rounds, constants, upload=upload)
+        return declared(self, published, rate=rate, item_pull=pull)

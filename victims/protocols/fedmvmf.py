@@ -531,15 +531,12 @@ class FedMVMF(Switches):
     ) -> State:
         """One round of Algorithm 1; the server uses the sums ``received`` instead of exact ones."""
         data, constants = sampled_data(ratings, sample, self.alpha), self._constants()
-        if self.published:
-            state = round_step(constants, state, data, received, sample is not None)
-        else:
-            outcome = after_round(self._task(state, ratings, sample), received)
-            sums = Received(outcome.items, outcome.attributes)
-            state = round_step(constants, state, data, sums, sample is not None)
-            if self.update == "sgd":
-                state = state._replace(client_factors=jnp.asarray(outcome.clients))
-            state = state._replace(biases=outcome.biases)
+        local = None if self.published else after_round(self._task(state, ratings, sample), received)
+        arrived = received if local is None else Received(local.items, local.attributes)
+        state = round_step(constants, state, data, arrived, sample is not None)
+        if local is not None:
+            clients = jnp.asarray(local.clients) if self.update == "sgd" else state.client_factors
+            state = state._replace(client_factors=clients, biases=local.biases)
         if not are_plausible(state.item_factors, state.client_factors):
             raise diverged(
                 "fedmvmf",
@@ -619,12 +616,6 @@ class FedMVMF(Switches):
 
     def manifest(self, ratings: Ratings, rounds: list[int]) -> Manifest:
         """Everything a participant of the protocol knows."""
-        published = self._published_manifest(ratings, rounds)
-        if self.published:
-            return published
-        return declared(self, published, rate=self.client_learning_rate)
-
-    def _published_manifest(self, ratings: Ratings, rounds: list[int]) -> Manifest:
         constants = {
             "lambda_attributes": self.lambda_attributes,
             "lambda_factors": self.lambda_factors,
@@ -635,7 +626,7 @@ class FedMVMF(Switches):
             constants["alpha"] = self.alpha
         if self.update == "sgd":
             constants["client_learning_rate"] = self.client_learning_rate
-        return published_manifest(
+        published = published_manifest(
             "fedmvmf",
             self,
             ratings,
@@ -646,6 +637,7 @@ class FedMVMF(Switches):
             item_features=_named_features(ratings),
             parties={"server": -1, "item_server": -2},
         )
+        return declared(self, published, rate=self.client_learning_rate)
 
 
 @partial(jax.jit, static_argnums=(2, 3))

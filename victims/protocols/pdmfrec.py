@@ -43,7 +43,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -73,12 +73,12 @@ from victims.protocols.switches import (
     as_gradients,
     check_peer_switches,
     edges_present,
+    peer_manifest,
     present,
     refuse,
-    rule_of,
 )
 from victims.transcript.kinds import ITEM, STANDARD, Kind
-from victims.transcript.manifest import Manifest, Upload
+from victims.transcript.manifest import Manifest
 
 SHARED, PRIVATE, CLIENTS = range(3)  # what is drawn
 MOST_NUMBERS = 100_000_000  # of a table of clients, items and factors
@@ -590,6 +590,7 @@ ONE_PASS = {  # what is left of the switches
 }
 HELPER = -3
 ITEM_SET, CO_RATED = "item-set", "co-rated"
+OF_HELPER: dict[str, Literal["item", "client"]] = {ITEM_SET: "item", CO_RATED: "client"}
 Variant = Literal["full", "-sim", "-sim,all"]
 
 
@@ -637,41 +638,6 @@ def told_to_the_helper(helper: Literal["item-set", "counts"], ratings: Ratings) 
     common = co_rated(ratings)
     one, other = np.nonzero(np.triu(common))
     yield SetUp(CO_RATED, HELPER, one, other, common[one, other].astype(np.float64))
-
-
-def manifest_of(victim: Any, ratings: Ratings, rounds: list[int]) -> Manifest:
-    """Write down everything that neighbours know."""
-    beyond: dict[str, Any] = {"own_items": True}  # each client has copies of its own, and keeps them
-    beyond |= {name: getattr(victim, name) for name in ("own_step", "weight", "variant", "threshold")}
-    moves = victim.own_step and (victim.local_steps > 1 or victim.sends != "gradient")
-    rule = rule_of(victim, "pdmfrec", "rated", moves, **beyond)
-    rate = -1.0 if victim.sends == "gradient" else victim.learning_rate  # of errors in a row
-    kinds = {
-        ITEM_SET: Kind(of="item", role="other", width=1),
-        CO_RATED: Kind(of="client", role="other", width=1),
-    }
-    return Manifest(
-        format="factorleak-transcript",
-        version=2,
-        protocol="pdmfrec",
-        update=None,
-        weighting="observed-only",
-        n_users=ratings.n_users,
-        n_items=ratings.n_items,
-        n_attributes=0,
-        factors=victim.factors,
-        rounds=rounds,
-        hyperparameters={"learning_rate": victim.learning_rate, "regularization": victim.regularization},
-        upload=Upload(scale=rate, regularization=-rate * victim.regularization),
-        rating_levels=list(ratings.levels),
-        parties={"helper": HELPER},
-        recorded_by="factorleak",
-        declared_rule=rule,
-        kinds={**STANDARD, **kinds},
-        roles={"helper": "helper"},
-        links=victim.links,
-        senders_hidden=victim.anonymous,
-    )
 
 
 @dataclass(frozen=True)
@@ -892,4 +858,19 @@ class PDMFRec(Switches):
         """Everything that neighbours know."""
         if self.receive == "arrival":
             raise InputError(UNRECORDED)
-        return manifest_of(self, ratings, rounds)
+        kinds = {name: Kind(of=of, role="other", width=1) for name, of in OF_HELPER.items()}
+        return peer_manifest(
+            "pdmfrec",
+            self,
+            ratings,
+            rounds,
+            {"learning_rate": self.learning_rate, "regularization": self.regularization},
+            self.regularization,
+            self.own_step and (self.local_steps > 1 or self.sends != "gradient"),
+            {name: getattr(self, name) for name in ("own_step", "weight", "variant", "threshold")},
+            parties={"helper": HELPER},
+            kinds={**STANDARD, **kinds},
+            roles={"helper": "helper"},
+            links=self.links,
+            senders_hidden=self.anonymous,
+        )

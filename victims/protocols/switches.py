@@ -204,7 +204,9 @@ def declared(
     rule: str | None = None,
     more: dict[str, Any] | None = None,
 ) -> Manifest:
-    """A manifest of version 1 as version 2, with the clients' rule of these switches."""
+    """A manifest of version 1 as version 2, with the clients' rule of these switches; itself as published."""
+    if switches.published:
+        return manifest
     upload, known = manifest.upload, True
     if switches.sends != "gradient":
         known = rate is not None
@@ -259,6 +261,39 @@ def published_manifest(
         adversary="all",
         recorded_by="factorleak",
         **(of_ratings | more),
+    )
+
+
+def peer_manifest(
+    protocol: str,
+    victim: Any,
+    ratings: Ratings,
+    rounds: list[int],
+    constants: dict[str, float],
+    ridge: float,
+    moves_items: bool,
+    said: dict[str, Any],
+    **more: Any,
+) -> Manifest:
+    """Write down what neighbours know: rows of errors with a ridge, of copies that each client keeps."""
+    rate = -1.0 if victim.sends == "gradient" else victim.learning_rate  # of errors in a row
+    return Manifest(
+        format="factorleak-transcript",
+        version=2,
+        protocol=protocol,
+        update=None,
+        weighting="observed-only",
+        n_users=ratings.n_users,
+        n_items=ratings.n_items,
+        n_attributes=0,
+        factors=victim.factors,
+        rounds=rounds,
+        hyperparameters=constants,
+        upload=Upload(scale=rate, regularization=-rate * ridge),
+        rating_levels=list(ratings.levels),
+        recorded_by="factorleak",
+        declared_rule=rule_of(victim, protocol, "rated", moves_items, own_items=True, **said),
+        **more,
     )
 
 

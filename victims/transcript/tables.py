@@ -76,9 +76,9 @@ def check_index_ranges(path: Path, kinds: Column, index: Column, manifest: Manif
     """Refuse item indices from n_items on, and attribute indices from n_attributes on."""
     start = 0
     for kind, chunk in zip(kinds, index, strict=True):
-        most = int(chunk.max(initial=-1))
-        if most >= (manifest.n_items if not kind.any() else min(manifest.n_items, manifest.n_attributes)):
-            limit = np.where(kind % 2 == ATTRIBUTE, manifest.n_attributes, manifest.n_items)
+        most, of_attributes = int(chunk.max(initial=-1)), (kind & 1).astype(bool)
+        if most >= manifest.n_items or chunk[of_attributes].max(initial=-1) >= manifest.n_attributes:
+            limit = np.where(of_attributes, manifest.n_attributes, manifest.n_items)
             bad = np.flatnonzero(chunk >= limit)
             if bad.size:
                 row = int(bad[0])
@@ -286,7 +286,7 @@ def read_messages(whole: ColumnFile, manifest: Manifest) -> MessageTable:
     kinds = kind_chunks(file, codes(manifest.kinds))
     index = integer_chunks(file, "index", 0, INT32_MAX, ">= 0")
     check_index_ranges(file.path, kinds, index, manifest)
-    masks = _masks(kinds, sender)
+    masks = _masks(kinds, sender, manifest.parties.get("item_server", UNTOLD))
     uploaded = None if masks is None else [own | unsigned for own, unsigned in zip(*masks[:2], strict=True)]
     encrypted = _encrypted(file, uploaded)
     everything = Messages(
@@ -304,12 +304,7 @@ def read_messages(whole: ColumnFile, manifest: Manifest) -> MessageTable:
     if masks is None:
         nothing = _nothing(manifest)
         return MessageTable(everything, receiver, nothing, nothing, ciphertexts, None, (), other, told)
-    own, unsigned, sums = masks
-    item_server = manifest.parties.get("item_server", UNTOLD)
-    of_item_server = [
-        (kind == ITEM) & (person == item_server) & (person != UNTOLD)
-        for kind, person in zip(kinds, sender, strict=True)
-    ]
+    own, unsigned, sums, of_item_server = masks
     return MessageTable(
         everything.rows(own),
         _kept(receiver, own),
@@ -323,16 +318,25 @@ def read_messages(whole: ColumnFile, manifest: Manifest) -> MessageTable:
     )
 
 
-def _masks(kinds: Column, sender: Column) -> tuple[list[np.ndarray], ...] | None:
-    """Uploads of clients, uploads without a sender, sums, chunk by chunk; None where all are the first."""
-    pairs = list(zip(kinds, sender, strict=True))
-    if all(kind.max(initial=0) <= ATTRIBUTE and person.min(initial=0) >= 0 for kind, person in pairs):
+def _masks(kinds: Column, sender: Column, item_server: int) -> tuple[list[np.ndarray], ...] | None:
+    """Uploads of clients, uploads without a sender, sums, and what the item server sends, chunk by chunk.
+
+    None where all are the first.
+    """
+    chunks = [_masks_of(*pair, item_server) for pair in zip(kinds, sender, strict=True)]
+    if all(own.all() for own, *_ in chunks):
         return None
-    return (
-        [(kind <= ATTRIBUTE) & (person >= 0) for kind, person in pairs],
-        [(kind <= ATTRIBUTE) & (person == UNTOLD) for kind, person in pairs],
-        [kind > ATTRIBUTE for kind in kinds],
-    )
+    own, unsigned, sums, of_item_server = (list(masks) for masks in zip(*chunks, strict=True))
+    return own, unsigned, sums, of_item_server
+
+
+def _masks_of(kind: np.ndarray, person: np.ndarray, item_server: int) -> tuple[np.ndarray, ...]:
+    nothing = np.zeros(kind.size, bool)
+    if kind.max(initial=0) <= ATTRIBUTE and person.min(initial=0) >= 0:
+        return ~nothing, nothing, nothing, nothing
+    upload = kind <= ATTRIBUTE
+    from_server = nothing if item_server == UNTOLD else (kind == ITEM) & (person == item_server)
+    return upload & (person >= 0), upload & (person == UNTOLD), ~upload, from_server
 
 
 def _kept(column: Column, masks: list[np.ndarray]) -> tuple[np.ndarray, ...]:
