@@ -54,13 +54,17 @@ def leave_out(ratings: Ratings, n_held_out: int, seed: int) -> tuple[Ratings, Ra
 def _held_out(
     ratings: Ratings, wanted: Int[np.ndarray, " users"], rng: np.random.Generator
 ) -> tuple[Ratings, Ratings]:
-    shuffled = np.lexsort((rng.random(ratings.n_ratings), ratings.users))
-    rank = np.empty(ratings.n_ratings, np.int64)
-    rank[shuffled] = np.arange(ratings.n_ratings)
+    rank = _rank(np.lexsort((rng.random(ratings.n_ratings), ratings.users)))
     held_out = np.minimum(wanted, np.diff(ratings.indptr) - 1)
     users = ratings.users
-    is_test = rank - ratings.indptr[users] < held_out[users]
-    return _select(ratings, ~is_test), _select(ratings, is_test)
+    return _parted(ratings, rank - ratings.indptr[users] < held_out[users])
+
+
+def _rank(order: Int[np.ndarray, " ratings"]) -> Int[np.ndarray, " ratings"]:
+    """The place of each rating in an order of them."""
+    rank = np.empty(order.size, np.int64)
+    rank[order] = np.arange(order.size)
+    return rank
 
 
 def without(ratings: Ratings, entries: Bool[np.ndarray, " ratings"]) -> Ratings:
@@ -141,11 +145,8 @@ def folds(ratings: Ratings, count: int, seed: int) -> Iterator[tuple[Ratings, Ra
     """Part every user's ratings at random, and hold out one part after the other."""
     require("folds", "count", count, at_least(2))
     draws = generator(seed, Purpose.FOLDS).random(ratings.n_ratings)
-    order = np.lexsort((draws, ratings.users))
-    rank = np.empty(ratings.n_ratings, np.int64)
-    rank[order] = np.arange(ratings.n_ratings)
     users = ratings.users
-    fold = (rank - ratings.indptr[users]) % count
+    fold = (_rank(np.lexsort((draws, users))) - ratings.indptr[users]) % count
     fold[np.diff(ratings.indptr)[users] == 1] = -1
     for number in range(count):
         yield _parted(ratings, fold == number)
@@ -162,8 +163,7 @@ class Rotation(NamedTuple):
 def rotations(ratings: Ratings, seed: int, count: int = 5) -> Iterator[Rotation]:
     """Random equal parts of all ratings, as paper 003 cuts them: each is the test part once."""
     require("rotations", "count", count, at_least(3))
-    fold = np.empty(ratings.n_ratings, np.int64)
-    fold[generator(seed, Purpose.PARTS).permutation(ratings.n_ratings)] = np.arange(fold.size) % count
+    fold = _rank(generator(seed, Purpose.PARTS).permutation(ratings.n_ratings)) % count
     for number in range(count):
         is_test, is_validation = fold == number, fold == (number + 1) % count
         yield Rotation(
@@ -202,9 +202,7 @@ def _latest(ratings: Ratings, test_fraction: float) -> Bool[np.ndarray, " rating
 def _last(ratings: Ratings, count: int) -> Bool[np.ndarray, " ratings"]:
     """The latest of every user; of one moment, those of the higher item count as later."""
     users = ratings.users
-    order = np.lexsort((ratings.items, _times(ratings), users))
-    rank = np.empty(ratings.n_ratings, np.int64)
-    rank[order] = np.arange(ratings.n_ratings)
+    rank = _rank(np.lexsort((ratings.items, _times(ratings), users)))
     length = np.diff(ratings.indptr)
     held_out = np.minimum(count, length - 1)
     return ratings.indptr[users + 1] - rank <= held_out[users]
@@ -325,15 +323,8 @@ def _around(ratings: Ratings, n_users: int, rng: np.random.Generator) -> Int[np.
         while edge and len(found) < n_users:
             seen[edge] = True
             found += edge[: n_users - len(found)]
-            reached = np.unique(near.indices[_of_rows(near, edge)])
+            reached = np.unique(near[edge].indices)
             edge = rng.permutation(reached[~seen[reached]]).tolist()
         if len(found) >= n_users:
             break
     return np.sort(np.array(found, np.int64))
-
-
-def _of_rows(matrix: sp.csr_array, rows: list[int]) -> Int[np.ndarray, " entries"]:
-    """Positions of the entries of some rows."""
-    low, high = matrix.indptr[rows], matrix.indptr[np.array(rows) + 1]
-    size = high - low
-    return np.arange(size.sum()) + np.repeat(low - (np.cumsum(size) - size), size)

@@ -47,6 +47,7 @@ from jaxtyping import Float, Int
 from scipy.special import expit
 
 from victims.common.seeds import Purpose, generator
+from victims.protocols.exchanged import ranges, summed_by
 from victims.protocols.feedback import EXPLICIT, NEGATIVE, Samples
 from victims.protocols.network import Edges
 from victims.protocols.sequential import chains
@@ -90,7 +91,7 @@ def whole(copies: Copies, users: Int[np.ndarray, " some"]) -> Float[np.ndarray, 
     low = np.searchsorted(copies.keys, users.astype(np.int64) * n_items)
     high = np.searchsorted(copies.keys, (users.astype(np.int64) + 1) * n_items)
     size = high - low
-    entry = np.arange(size.sum()) + np.repeat(low - (np.cumsum(size) - size), size)
+    entry = ranges(low, size)
     full[np.repeat(np.arange(users.size), size), copies.keys[entry] % n_items] = copies.values[entry]
     return full
 
@@ -116,10 +117,7 @@ def moved(copies: Copies, keys: Int[np.ndarray, " steps"], steps: Float[np.ndarr
         known = np.insert(known, where, fresh)
         values = np.insert(values, where, copies.start[fresh % len(copies.start)], axis=0)
         position = np.searchsorted(known, keys)
-    total = np.empty_like(values)
-    for column in range(values.shape[1]):
-        total[:, column] = np.bincount(position, steps[:, column], minlength=known.size)
-    return Copies(copies.start, known, values + total)
+    return Copies(copies.start, known, values + summed_by(position, steps, known.size))
 
 
 class Rules(NamedTuple):
@@ -168,13 +166,6 @@ def explicit_counts(samples: Samples, n_users: int) -> Int[np.ndarray, " users"]
     return np.bincount(samples.user[samples.kind == EXPLICIT], minlength=n_users)
 
 
-def over_users(
-    user: Int[np.ndarray, " rows"], values: Float[np.ndarray, "rows K"], n_users: int
-) -> Float[np.ndarray, "users K"]:
-    """Add up rows by their user."""
-    return np.stack([np.bincount(user, column, minlength=n_users) for column in values.T], axis=1)
-
-
 def one_pass(
     rules: Rules,
     clients: Float[np.ndarray, "users K"],
@@ -213,8 +204,8 @@ def _at_once(
     slope = slopes(rules, samples.kind, samples.target, np.einsum("rk,rk->r", left, factors))
     pull = slope[:, None] * factors
     counts = explicit_counts(samples, n_users)
-    of_clients = over_users(user, pull, n_users)
-    of_offsets = over_users(user[is_explicit], pull[is_explicit], n_users) / np.maximum(counts, 1)[:, None]
+    of_clients = summed_by(user, pull, n_users)
+    of_offsets = summed_by(user[is_explicit], pull[is_explicit], n_users) / np.maximum(counts, 1)[:, None]
     times, times_offsets = (np.bincount(user, minlength=n_users), counts) if rules.per_sample else (1, 1)
     of_clients += rules.users * np.reshape(times, (-1, 1)) * clients
     of_offsets += rules.offsets * np.reshape(times_offsets, (-1, 1)) * offsets
@@ -277,9 +268,9 @@ def _in_steps(
         score = np.einsum("rk,rk->r", left, factor)
         slope = slopes(rules, samples.kind[step], samples.target[step], score)[:, None] / parts
         rows[step] = slope * left
-        of_users = over_users(user, slope * factor + pull_users * u / parts, n_users)
+        of_users = summed_by(user, slope * factor + pull_users * u / parts, n_users)
         move = is_explicit[:, None] * (slope * factor * share[user][:, None] + pull_offsets * q / parts)
-        of_offsets = over_users(user, move, n_users)
+        of_offsets = summed_by(user, move, n_users)
         if size is None and not rules.per_sample:  # with the one step, as without a mean
             of_users, of_offsets = of_users + rules.users * clients, of_offsets + rules.offsets * offsets
         clients, offsets = clients - rules.rate * of_users, offsets - rules.rate * of_offsets
@@ -367,7 +358,7 @@ def heard_along(
     """Each row at each of its receivers."""
     first = np.searchsorted(sender, np.arange(n_users + 1))
     count = np.diff(first)[edges.sender]
-    row = np.arange(count.sum()) + np.repeat(first[edges.sender] - (np.cumsum(count) - count), count)
+    row = ranges(first[edges.sender], count)
     keys = key_of(np.repeat(edges.receiver, count), item[row], n_items)
     times = share * np.repeat(edges.weight, count)
     return Heard(keys, times[:, None] * rows[row], times)
@@ -447,7 +438,7 @@ def _public_after(
         if not keys.size:
             return public
         keys, where = np.unique(keys, return_inverse=True)
-        rows = np.stack([np.bincount(where, column, minlength=keys.size) for column in rows.T], axis=1)
+        rows = summed_by(where, rows, keys.size)
         times = np.bincount(where, heard.times, minlength=keys.size)
         return moved(
             public, keys, -rules.rate * as_gradients(switches, rules.rate, rows, times, at(public, keys))

@@ -50,6 +50,7 @@ from victims.protocols.cofactor_round import (
     trained_of,
     whole,
 )
+from victims.protocols.exchanged import summed_by
 from victims.protocols.feedback import EXPLICIT, RatingMap, Samples, in_stars
 from victims.protocols.switches import Switches, edges_present, peer_manifest, present
 from victims.transcript.kinds import IMPLICIT, ITEM, STANDARD, with_implicit
@@ -138,8 +139,7 @@ def start_state(start: Start, ratings: Ratings, samples: Samples, edges: Edges |
     )
     user = samples.user[samples.kind == EXPLICIT]
     drawn = _small(start, user.size, seed, 3)
-    sums = np.stack([np.bincount(user, column, minlength=n_users) for column in drawn.T], axis=1)
-    offsets = sums / np.maximum(explicit_counts(samples, n_users), 1)[:, None]
+    offsets = summed_by(user, drawn, n_users) / np.maximum(explicit_counts(samples, n_users), 1)[:, None]
     return State(0, seed, clients, offsets, items, implicit, samples, edges)
 
 

@@ -49,6 +49,30 @@ def pieces(users: np.ndarray, counts: np.ndarray, factors: int) -> Iterator[np.n
             yield piece
 
 
+def summed_by(
+    group: Int[np.ndarray, " rows"], rows: Float[np.ndarray, "rows K"], n_groups: int
+) -> Float[np.ndarray, "groups K"]:
+    """Sum the rows of each group.
+
+    Examples
+    --------
+    >>> summed_by(np.array([2, 0, 2]), np.array([[1.0], [2.0], [3.0]]), 3).ravel()
+    array([2., 0., 4.])
+    """
+    return np.stack([np.bincount(group, column, minlength=n_groups) for column in rows.T], axis=1)
+
+
+def ranges(first: Int[np.ndarray, " groups"], size: Int[np.ndarray, " groups"]) -> Int[np.ndarray, " rows"]:
+    """Numbers from the first of each group on, as many as it has, group by group.
+
+    Examples
+    --------
+    >>> ranges(np.array([5, 0]), np.array([2, 3])).tolist()
+    [5, 6, 0, 1, 2]
+    """
+    return np.arange(size.sum()) + np.repeat(first - (np.cumsum(size) - size), size)
+
+
 @dataclass(frozen=True, eq=False)
 class Sample:
     """Unrated items that clients treat as rated zero, with the victim's weight alpha, in one round.

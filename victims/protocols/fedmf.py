@@ -46,6 +46,7 @@ from victims.common.seeds import Purpose, jax_key
 from victims.common.validation import above, at_least, between, one_of, require_fields
 from victims.data.ratings import Ratings
 from victims.protocols.base import Attacker, Capabilities, Centralised, Received, Rows, Sample, pieces
+from victims.protocols.exchanged import ranges
 from victims.protocols.jax_ratings import Data, device_data
 from victims.protocols.local_training import (
     Biases,
@@ -110,8 +111,7 @@ def gradient_rows(
     """
     rated = np.diff(ratings.indptr)[users]
     sender = np.repeat(users, rated)
-    entry = np.arange(sender.size) - np.repeat(np.cumsum(rated) - rated, rated)
-    entry += np.repeat(ratings.indptr[users], rated)
+    entry = ranges(ratings.indptr[users], rated)
     index = ratings.items[entry]
     u, v = clients[sender], items[index]
     error = ratings.values[entry] - np.einsum("rk,rk->r", u, v)

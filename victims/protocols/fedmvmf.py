@@ -57,6 +57,7 @@ from victims.common.validation import (
 )
 from victims.data.ratings import Ratings
 from victims.protocols.base import Attacker, Capabilities, Centralised, Received, Rows, Sample, pieces
+from victims.protocols.exchanged import ranges
 from victims.protocols.jax_ratings import Data, all_data, sampled_data
 from victims.protocols.local_training import (
     Biases,
@@ -371,7 +372,7 @@ def sparse_rows(
     listed = last - first
     length = listed + n_attributes
     client = np.repeat(np.arange(users.size), length)
-    slot = np.arange(client.size) - np.repeat(np.cumsum(length) - length, length)
+    slot = ranges(np.zeros_like(length), length)
     is_item = slot < listed[client]
     entry = (first[client] + slot)[is_item]
     index = np.empty(client.size, np.int32)

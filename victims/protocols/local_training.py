@@ -29,7 +29,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from victims.common.seeds import Purpose, generator
 from victims.data.ratings import Ratings
-from victims.protocols.exchanged import Received, Rows, pieces
+from victims.protocols.exchanged import Received, Rows, pieces, ranges, summed_by
 from victims.protocols.jax_ratings import Data
 from victims.protocols.switches import Switches, present
 from victims.transcript.kinds import ATTRIBUTE, ITEM
@@ -257,7 +257,7 @@ def _trained(task: Task, users: np.ndarray, first: np.ndarray, count: np.ndarray
     """Local training of some clients, whose entries are taken as the only ones there are."""
     switches, factors = task.switches, task.items.shape[1]
     start = np.cumsum(count) - count
-    place = np.repeat(first - start, count) + np.arange(count.sum())  # entry of each entry taken
+    place = ranges(first, count)  # entry of each entry taken
     own_order = order[place] - np.repeat(first - start, count)
     index, value, weight = (np.asarray(a)[place] for a in (task.data.item, task.data.value, task.data.weight))
     own, items, attributes = _with_biases(task, users)
@@ -411,7 +411,7 @@ def after_round(task: Task, received: Received | None) -> Outcome:
         arrived = heard[piece.rows.sender]
         for kind, total in ((ITEM, items), (ATTRIBUTE, attributes)):
             rows = arrived & (piece.rows.kind == kind)
-            _add(total, piece.rows.index[rows], piece.rows.gradient[rows])
+            total[:] += summed_by(piece.rows.index[rows], piece.rows.gradient[rows], len(total))
         arrived &= piece.rows.kind == ITEM
         index = piece.rows.index[arrived]
         senders += np.bincount(index, minlength=senders.size)
@@ -437,8 +437,3 @@ def _as_gradients(
         return sums
     change = sums - senders * factors if sends == "weights" else sums
     return change * (task.step.scale / (2 * task.step.rate))
-
-
-def _add(total: np.ndarray, index: np.ndarray, rows: np.ndarray) -> None:
-    for column in range(total.shape[1]):
-        total[:, column] += np.bincount(index, rows[:, column], minlength=len(total))

@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Int
 
 from victims.common.errors import InputError
 from victims.common.seeds import Purpose, generator
-from victims.protocols.exchanged import Cipher, Received, Rows, Total
+from victims.protocols.exchanged import Cipher, Received, Rows, Total, summed_by
 from victims.transcript.kinds import ATTRIBUTE, IMPLICIT, IMPLICIT_SUM, ITEM, KINDS
 
 SERVER = -1
@@ -81,8 +81,7 @@ class PlainTotal(NamedTuple):
 
     def add(self, group: Int[np.ndarray, " rows"], values: Float[np.ndarray, "rows factors"]) -> None:
         """Add each row to the sum of its group."""
-        for column in range(values.shape[1]):
-            self.values[:, column] += np.bincount(group, values[:, column], minlength=len(self.values))
+        self.values[:] += summed_by(group, values, len(self.values))
 
     def opened(self, wanted: Bool[np.ndarray, " groups"]) -> Float[np.ndarray, "groups factors"]:
         """The sums."""

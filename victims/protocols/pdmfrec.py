@@ -68,6 +68,7 @@ from victims.protocols.base import (
     Shape,
     pieces,
 )
+from victims.protocols.exchanged import summed_by
 from victims.protocols.switches import (
     Switches,
     as_gradients,
@@ -341,8 +342,7 @@ def pass_at_once(
     u = clients[users]
     error = (ratings.values - np.einsum("rk,rk->r", u, items))[:, None]
     of_users = alpha * u - error * items
-    total = np.stack([np.bincount(users, c, minlength=len(clients)) for c in of_users.T], axis=1)
-    return Pass(clients - rate * total, alpha * items - error * u)
+    return Pass(clients - rate * summed_by(users, of_users, len(clients)), alpha * items - error * u)
 
 
 def order_of_pass(ratings: Ratings, shuffle: str, seed: int, round_: int) -> Int[np.ndarray, " ratings"]:
@@ -377,7 +377,7 @@ def pass_in_steps(
         error = ((ratings.values[entry] - np.einsum("rk,rk->r", now, v)) / parts)[:, None]
         gradient[entry] = alpha * v - error * now
         of_users = alpha * now / parts[:, None] - error * v
-        u -= rate * np.stack([np.bincount(who, c, minlength=len(u)) for c in of_users.T], axis=1)
+        u -= rate * summed_by(who, of_users, len(u))
     return Pass(u, gradient)
 
 

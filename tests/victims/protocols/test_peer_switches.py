@@ -217,11 +217,7 @@ def test_copies_that_arrive_are_averaged_and_not_added_up(ratings):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"local_steps": "0"}, "local_steps of {} must be between 1 and"),
-        ({"batch_size": "0", "order": "batch"}, "batch_size of {} must be all, or between 1 and"),
-        ({"participation": "0"}, r"participation of {} must be in \(0, 1\]"),
         ({"dropout": "1"}, r"dropout of {} must be in \[0, 1\)"),
-        ({"batch_size": "5"}, "order=batch steps after batch_size of them; got 5; use batch_size=all"),
         ({"order": "batch", "shuffle": "once"}, "has no order of them; got once; use shuffle=never"),
         (
             {"row_factor": "after"},

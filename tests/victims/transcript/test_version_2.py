@@ -1,4 +1,4 @@
-"""Version 2 as it is read where files are unusual: no batches, other kinds, holders of sums, second names."""
+"""Views, and recordings that only version 2 can hold."""
 
 from __future__ import annotations
 
@@ -152,3 +152,12 @@ def test_a_length_comes_from_rounds_in_which_the_client_sent_rows(tmp_path):
     write_table(file, table.filter(pa.array(keep)))
     found = answered("grid", None, open_transcript(tmp_path / "t").view("server"), 0)
     assert 0 in found.abstained
+
+
+def test_a_view_of_some_rounds(transcripts):
+    view = transcripts["sgd", "include-unrated"].view("server")
+    part = view.during(view.rounds[:1])
+    assert part.rounds.tolist() == part.manifest.rounds == view.rounds[:1].tolist()
+    assert np.array_equal(part.users, view.users)
+    with pytest.raises(InputError, match="round 77 is not in the view"):
+        view.during([77])
