@@ -178,11 +178,6 @@ def of_laplace(scale: float, clip: float | None, rows: int, rounds: int = 1, del
 def of_gaussian(scale: float, clip: float | None, rows: int, rounds: int = 1, delta: float = DELTA) -> Spent:
     """What ``rows`` rows in each of ``rounds`` rounds give away under normal noise.
 
-    References
-    ----------
-    J. Dong, A. Roth, W. Su 2019, arXiv:1905.02383, Corollary 3.3; B. Balle, Y.-X. Wang 2018,
-    arXiv:1805.06530, Theorem 8.
-
     Examples
     --------
     >>> spent = of_gaussian(scale=2.0, clip=1.0, rows=1)

@@ -45,12 +45,7 @@ WEAK = 2048  # shorter keys are for comparison with the papers
 
 
 def generate_keys(key_bits: int = 2048) -> SecretKey:
-    """Generate a new pair of keys.
-
-    References
-    ----------
-    P. Paillier, EUROCRYPT 1999, doi:10.1007/3-540-48910-X_16.
-    """
+    """Generate a new pair of keys."""
     require("paillier", "key_bits", key_bits, one_of(*KEY_BITS))
     if key_bits < WEAK:
         warnings.warn(

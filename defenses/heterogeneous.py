@@ -268,10 +268,6 @@ class Stretching(Specification, Defense):
 def probabilities(budget: Float[np.ndarray, " ratings"], threshold: float) -> Float[np.ndarray, " ratings"]:
     """pi of Eq. (5), in (0, 1].
 
-    References
-    ----------
-    Paper 002 (arXiv:2212.00306), Eq. (5).
-
     Examples
     --------
     >>> probabilities(np.array([0.5, 1.0, 2.0]), 1.0).round(3).tolist()

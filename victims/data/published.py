@@ -124,11 +124,7 @@ MOST_TAGS = 100_000
 
 
 def age_group(ages: Sequence[int] | np.ndarray) -> np.ndarray:
-    """Find the age group of each age.
-
-    References
-    ----------
-    Paper 000 (arXiv:2210.07775), section 6.1, with the groups of MovieLens 1M (doi:10.1145/2827872).
+    """Find the age group of each age: those of MovieLens 1M (doi:10.1145/2827872).
 
     Examples
     --------
@@ -139,11 +135,7 @@ def age_group(ages: Sequence[int] | np.ndarray) -> np.ndarray:
 
 
 def region(zip_code: str) -> int:
-    """Find the census region of a US ZIP code.
-
-    References
-    ----------
-    Paper 000 (arXiv:2210.07775), section 6.1.
+    """Find the census region of a US ZIP code (section 6.1).
 
     Examples
     --------

@@ -21,12 +21,7 @@ COMMUNITY = re.compile(r"([0-9]{1,9})x([0-9]{1,9})x([0-9]{1,9})(?:x([0-9]{1,9}))
 
 
 def with_principal_components(ratings: Ratings, n_components: int) -> Ratings:
-    """Replace the item features by their first principal components (paper 000, section 6.1).
-
-    References
-    ----------
-    Paper 000 (arXiv:2210.07775), section 6.1.
-    """
+    """Replace the item features by their first principal components (paper 000, section 6.1)."""
     features = ratings.item_features
     require(f"features of {ratings.name}", "n_components", n_components, between(1, features.shape[1]))
     left, scale, _ = np.linalg.svd(features - features.mean(axis=0), full_matrices=False)

@@ -179,12 +179,7 @@ def measure(
     cut: Cut = PAPER,
     progress: Progress = lambda done, total: None,
 ) -> dict[str, Quality]:
-    """Train a victim on a case and rank with it.
-
-    References
-    ----------
-    Paper 000 (arXiv:2210.07775), section 6.3 and Eq. (51) to (54).
-    """
+    """Train a victim on a case and rank with it (paper 000, section 6.3 and Eq. (51) to (54))."""
     run = trained(victim, chosen, rounds=rounds, defenses=defenses, seed=seed, progress=progress)
     return ranked(run, chosen, cut)
 

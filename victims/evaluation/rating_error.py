@@ -55,13 +55,7 @@ def learning_curve(
     sweeps: int = 15,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Learning:
-    """Train a victim and measure it after the given numbers of rounds, beside the baselines.
-
-    References
-    ----------
-    Y. Zhou et al., AAIM 2008, doi:10.1007/978-3-540-68880-8_32; Y. Hu et al., ICDM 2008,
-    doi:10.1109/ICDM.2008.22.
-    """
+    """Train a victim and measure it after the given numbers of rounds, beside the baselines."""
     if not rounds or rounds[0] < 1 or any(later <= earlier for earlier, later in pairwise(rounds)):
         raise InputError(f"rounds must ascend and be >= 1, got {rounds!r:.80}; name at least one")
     run = start(victim, train, defenses, seed)

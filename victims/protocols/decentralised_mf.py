@@ -97,12 +97,7 @@ class State(NamedTuple):
 
 
 def projected(clients: Float[Array, "users K"]) -> Float[Array, "users K"]:
-    """Shorten rows that are longer than 1 to length 1.
-
-    References
-    ----------
-    Paper 002 (arXiv:2212.00306), Algorithm 1.
-    """
+    """Shorten rows that are longer than 1 to length 1 (Algorithm 1)."""
     return clients / jnp.maximum(jnp.linalg.norm(clients, axis=1, keepdims=True), 1.0)
 
 
@@ -110,12 +105,7 @@ def projected(clients: Float[Array, "users K"]) -> Float[Array, "users K"]:
 def step_at_once(
     items: Array, clients: Array, data: Data, rate: Scalar, ridge: Scalar, sums: Array | None, each: bool
 ) -> tuple[Array, Array]:
-    """Make a round of Algorithm 1: one step of V, then one of U with the new V.
-
-    References
-    ----------
-    Paper 002 (arXiv:2212.00306), Algorithm 1, Eq. (4).
-    """
+    """Make a round of Algorithm 1: one step of V, then one of U with the new V (Eq. (4))."""
     if sums is None:
         raters = clients[data.user]
         error = jnp.sum(raters * items[data.item], axis=1) - data.value
@@ -249,12 +239,7 @@ def client_step(u: Array, entry: Array, items: Array, data: Data, rate: Scalar, 
 def gradient_rows(
     ratings: Ratings, users: np.ndarray, state: State, met: Float[np.ndarray, "entries K"] | None = None
 ) -> Iterator[Rows]:
-    """Compute the uploads of some clients, items ascending, in memory-sized pieces.
-
-    References
-    ----------
-    Paper 002 (arXiv:2212.00306), Eq. (4).
-    """
+    """Compute the uploads of some clients, items ascending, in memory-sized pieces (Eq. (4))."""
     items, clients = np.asarray(state.item_factors), np.asarray(state.client_factors)
     for piece in pieces(users, np.diff(ratings.indptr)[users], items.shape[1]):
         chosen = np.isin(ratings.users, piece) if piece.size < ratings.n_users else slice(None)

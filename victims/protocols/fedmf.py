@@ -103,12 +103,7 @@ def round_step(constants: Constants, state: State, data: Data, received: Receive
 def gradient_rows(
     constants: Constants, ratings: Ratings, users: np.ndarray, clients: np.ndarray, items: np.ndarray
 ) -> Rows:
-    """Form gamma (-2 e u + 2 mu v) of every rating of some clients.
-
-    References
-    ----------
-    Paper 001, arXiv:1906.05108, Eq. (6).
-    """
+    """Form gamma (-2 e u + 2 mu v) of every rating of some clients (Eq. (6))."""
     rated = np.diff(ratings.indptr)[users]
     sender = np.repeat(users, rated)
     entry = ranges(ratings.indptr[users], rated)
@@ -154,10 +149,6 @@ def largest_gradients(constants: Constants, before: State, after: State) -> tupl
     """The largest norm among the clients' gradients (5), and among the items' (6), of the round in between.
 
     Both are what moved the factors, over gamma: of items the sums as the server received them.
-
-    References
-    ----------
-    Paper 001, arXiv:1906.05108, Eqs. (5) and (6).
     """
     moved = (
         (before.client_factors, after.client_factors),

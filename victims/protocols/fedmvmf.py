@@ -127,12 +127,7 @@ def _unrated_weight(constants: Constants, sampled: bool) -> float:
 def client_factors(
     constants: Constants, state: State, data: Data, sampled: bool = False
 ) -> Float[Array, "users K"]:
-    """Compute P as this round uses it: Eq. (8) in semi-als; in sgd it stays that of the state.
-
-    References
-    ----------
-    Paper 000 (arXiv:2210.07775), Eq. (8).
-    """
+    """Compute P as this round uses it: Eq. (8) in semi-als; in sgd it stays that of the state."""
     if constants.update == "sgd":
         return state.client_factors
     return _solve_clients(constants, sampled, state.item_factors, state.attribute_factors, data)
@@ -180,10 +175,6 @@ def feature_factors(
     """Compute V as this round uses it: Eq. (11) in semi-als; in sgd it stays that of the state.
 
     It stays, too, where items have no features.
-
-    References
-    ----------
-    Paper 000 (arXiv:2210.07775), Eq. (11).
     """
     if constants.update == "sgd" or not table.shape[1]:
         return state.feature_factors
@@ -202,12 +193,7 @@ def _solved_features(
 def round_step(
     constants: Constants, state: State, data: Data, received: Received | None, sampled: bool = False
 ) -> State:
-    """Compute the state after one round of Algorithm 1.
-
-    References
-    ----------
-    Paper 000 (arXiv:2210.07775), Algorithm 1.
-    """
+    """Compute the state after one round of Algorithm 1."""
     clients = client_factors(constants, state, data, sampled)
     items, to_clients = state.item_factors, None
     to_items = received.items if received is not None else None
@@ -277,12 +263,7 @@ def _stepped(
 def normal_equations(
     data: Data, items: Float[np.ndarray, "items K"]
 ) -> tuple[Float[np.ndarray, "users pairs"], Float[np.ndarray, "users K"]]:
-    """Sum c q q' and c r q over the entries of each client.
-
-    References
-    ----------
-    Paper 000 (arXiv:2210.07775), Eq. (8).
-    """
+    """Sum c q q' and c r q over the entries of each client (Eq. (8))."""
     n_items, k = items.shape
     weights = _matrix(data, data.weight, n_items)
     first, second = np.triu_indices(k)
@@ -298,13 +279,9 @@ def normal_equations(
 def weighted_errors(
     items: Float[Array, "items K"], clients: Float[Array, "users K"], data: Data, alpha: float
 ) -> Float[Array, " entries"]:
-    """Compute c e of every entry, without its part of the sum over all items.
+    """Compute c e of every entry, without its part of the sum over all items (Algorithm 1).
 
     c e over all items = alpha (0 - p . q) everywhere + (r - (1 - alpha) p . q) where rated.
-
-    References
-    ----------
-    Paper 000 (arXiv:2210.07775), Algorithm 1.
     """
     by_item, by_user = items.T, clients.T
 
@@ -361,12 +338,7 @@ def sparse_rows(
     items: np.ndarray,
     attributes: np.ndarray,
 ) -> Rows:
-    """Compute the rows of listed items and all attributes of some clients (Eq. 18, 36).
-
-    References
-    ----------
-    Paper 000 (arXiv:2210.07775), Eq. (18) and (36).
-    """
+    """Compute the rows of listed items and all attributes of some clients (Eq. 18, 36)."""
     n_attributes = attributes.shape[0]
     first, last = (np.searchsorted(entries.user, users, side=side) for side in ("left", "right"))
     listed = last - first
@@ -398,12 +370,7 @@ def dense_rows(
     items: np.ndarray,
     attributes: np.ndarray,
 ) -> Rows:
-    """Compute the rows of all items and all attributes of some clients (Eq. 22).
-
-    References
-    ----------
-    Paper 000 (arXiv:2210.07775), Eq. (22).
-    """
+    """Compute the rows of all items and all attributes of some clients (Eq. 22)."""
     n_items, n_attributes = items.shape[0], attributes.shape[0]
     target = np.zeros((users.size, n_items + n_attributes))
     target[:, :n_items] = ratings.matrix()[users].toarray()
