@@ -28,9 +28,8 @@ from audit.plugins import said
 from audit.registry import entry
 from audit.shell.debugging import HINT
 from victims.common.errors import InputError
-from victims.transcript.batches import layout_of
 from victims.transcript.manifest import Manifest
-from victims.transcript.view import ATTRIBUTE, ITEM, View
+from victims.transcript.view import ATTRIBUTE, ITEM, View, layout_of
 
 
 def lent(view: View) -> View:

@@ -35,10 +35,9 @@ from victims.protocols.base import (
     Total,
     Victim,
 )
-from victims.transcript.batches import Uploads, UserBatch
 from victims.transcript.manifest import Manifest
 from victims.transcript.messages import Broadcast
-from victims.transcript.view import ATTRIBUTE, ITEM
+from victims.transcript.view import ATTRIBUTE, ITEM, Uploads, UserBatch
 
 __all__ = [
     "ATTRIBUTE",

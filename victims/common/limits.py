@@ -12,6 +12,8 @@ from __future__ import annotations
 import math
 import re
 import sys
+from collections.abc import Iterator
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -106,19 +108,20 @@ def depth_of(content: Any, most: int = DEEPEST) -> int:
     >>> depth_of([1, {"a": [2]}])
     3
     """
-    level, depth = [content], 0
-    while depth <= most:
+    return sum(1 for _ in islice(_levels(content), most + 2)) - 1
+
+
+def _levels(content: Any) -> Iterator[list[Any]]:
+    """What is nested in lists and mappings, level by level, from the whole on."""
+    level = [content]
+    while level:
+        yield level
         level = [
-            entry for whole in level if isinstance(whole, dict | list | tuple) for entry in _entries(whole)
+            entry
+            for whole in level
+            if isinstance(whole, dict | list | tuple)
+            for entry in (whole.values() if isinstance(whole, dict) else whole)
         ]
-        if not level:
-            break
-        depth += 1
-    return depth
-
-
-def _entries(whole: Any) -> Any:
-    return whole.values() if isinstance(whole, dict) else whole
 
 
 def first_implausible(content: Any) -> float | int | None:
@@ -126,14 +129,9 @@ def first_implausible(content: Any) -> float | int | None:
 
     NaN and infinity say "unknown" and "without bound" there.
     """
-    level = [content]
-    while level:
-        for entry in level:
-            if isinstance(entry, int | float) and not isinstance(entry, bool) and not _may_stand(entry):
-                return entry
-        level = [
-            entry for whole in level if isinstance(whole, dict | list | tuple) for entry in _entries(whole)
-        ]
+    for entry in chain.from_iterable(_levels(content)):
+        if isinstance(entry, int | float) and not isinstance(entry, bool) and not _may_stand(entry):
+            return entry
     return None
 
 

@@ -188,7 +188,7 @@ def manifest_of(
 
 
 class AmongTrusted(Switches):
-    """Verbs by ``rules``, ``samples_of``, ``edges_of`` and ``predictor``, which victims have beside these.
+    """Verbs by ``rules``, ``samples_of``, ``drawn`` and ``predictor``, which victims have beside these.
 
     Attributes
     ----------
@@ -210,9 +210,13 @@ class AmongTrusted(Switches):
         """What users step on in this round."""
         raise NotImplementedError
 
+    def drawn(self, ratings: Ratings, seed: int, draw: int) -> Edges:
+        """Who receives whose rows, as drawn for a round, or for all."""
+        raise NotImplementedError
+
     def edges_of(self, state: State, ratings: Ratings) -> Edges:
         """Who receives whose rows in this round."""
-        raise NotImplementedError
+        return self.drawn(ratings, state.seed, state.round) if state.edges is None else state.edges
 
     def predictor(self, state: State, ratings: Ratings, sample: Sample | None = None) -> Predictor:
         """What users predict in this round."""

@@ -55,6 +55,7 @@ from victims.protocols.local_training import (
     after_round,
     rows_of_round,
     start_biases,
+    task_of,
 )
 from victims.protocols.sequential import chains
 from victims.protocols.switches import (
@@ -417,9 +418,7 @@ class DecentralisedMF(Switches):
             ridge_per_rating=self.each_rating,
             unit_ball=True,
         )
-        items, attributes = self.broadcast(state)
-        clients, data = np.asarray(state.client_factors), device_data(ratings)
-        return Task(self, step, data, items, attributes, clients, state.seed, state.round, state.biases)
+        return task_of(self, step, device_data(ratings), state, state.client_factors)
 
     def broadcast(self, state: State) -> tuple[np.ndarray, np.ndarray]:
         """V as the clients receive it; there are no attributes."""

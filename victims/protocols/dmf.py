@@ -133,7 +133,7 @@ class DMF(AmongTrusted):
     def init(self, ratings: Ratings, seed: int) -> State:
         """Start factors, the ratings, and the walks where they do not change."""
         samples = explicit_only(ratings, self.positive_share, self.rating_map, seed)
-        edges = None if self.walks == "rounds" else self._walked(ratings, seed, 0)
+        edges = None if self.walks == "rounds" else self.drawn(ratings, seed, 0)
         scales = self.init_scale, self.init_spread, 0.0
         start = Start(self.factors, self.start, *scales, self.personal_start, self.personal_scale)
         return start_state(start, ratings, samples, edges, seed)
@@ -141,10 +141,6 @@ class DMF(AmongTrusted):
     def samples_of(self, state: State, ratings: Ratings) -> Samples:
         """Ratings alone."""
         return state.samples
-
-    def edges_of(self, state: State, ratings: Ratings) -> Edges:
-        """Who is met in this round."""
-        return self._walked(ratings, state.seed, state.round) if state.edges is None else state.edges
 
     def predictor(self, state: State, ratings: Ratings, sample: Sample | None = None) -> OwnTables:
         """U . (p + q)."""
@@ -156,6 +152,7 @@ class DMF(AmongTrusted):
         said = "rating_map", "regularize", "positive_share", "walks", "walk_length", "degree"
         return manifest_of(self, ratings, rounds, "identity", constants, said)
 
-    def _walked(self, ratings: Ratings, seed: int, draw: int) -> Edges:
+    def drawn(self, ratings: Ratings, seed: int, draw: int) -> Edges:
+        """Who is met on walks."""
         graph = trusted(ratings, self.degree, self.fallback, seed, 0)
         return walked(graph, self.degree, self.walk_length, seed, draw)

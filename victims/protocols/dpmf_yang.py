@@ -166,7 +166,7 @@ class DPMFYang(AmongTrusted):
         samples = observed(ratings, self.positive_share, self.rating_map, seed)
         if self.negatives == "fixed":
             samples = with_negatives(samples, ratings, seed, 0)
-        edges = None if self.receivers == "rounds" else self._drawn(ratings, seed, 0)
+        edges = None if self.receivers == "rounds" else self.drawn(ratings, seed, 0)
         scales = self.init_scale, self.init_spread, self.implicit_scale
         start = Start(self.factors, self.start, *scales, self.personal_start, self.implicit_scale)
         return start_state(start, ratings, samples, edges, seed)
@@ -176,10 +176,6 @@ class DPMFYang(AmongTrusted):
         if self.negatives == "fixed":
             return state.samples
         return with_negatives(state.samples, ratings, state.seed, state.round)
-
-    def edges_of(self, state: State, ratings: Ratings) -> Edges:
-        """Receivers of this round."""
-        return self._drawn(ratings, state.seed, state.round) if state.edges is None else state.edges
 
     def predictor(self, state: State, ratings: Ratings, sample: Sample | None = None) -> OwnTables:
         """Ratings by U^ and V, or U and V; recommendation by U and Z."""
@@ -193,5 +189,6 @@ class DPMFYang(AmongTrusted):
         said = "rating_map", "regularize", "positive_share", "negatives", "receivers", "degree"
         return manifest_of(self, ratings, rounds, "sigmoid", constants, said)
 
-    def _drawn(self, ratings: Ratings, seed: int, draw: int) -> Edges:
+    def drawn(self, ratings: Ratings, seed: int, draw: int) -> Edges:
+        """At most ``degree`` users who are trusted."""
         return trusted(ratings, self.degree, self.fallback, seed, draw)

@@ -55,6 +55,7 @@ from victims.protocols.local_training import (
     after_round,
     rows_of_round,
     start_biases,
+    task_of,
 )
 from victims.protocols.switches import READERS, Switches, check_switches, declared, published_manifest
 from victims.transcript.kinds import ITEM
@@ -325,10 +326,7 @@ class FedMF(Switches):
         """The clients' side of a round under switches."""
         rate, pull = self.client_learning_rate, self.item_regularization
         step = ClientStep(rate, self.lambda_factors, -2 * rate, 2 * rate * pull, pull)
-        items, attributes = self.broadcast(state)
-        clients = np.asarray(state.client_factors)
-        seed, round_ = int(state.seed), int(state.round)
-        return Task(self, step, device_data(ratings), items, attributes, clients, seed, round_, state.biases)
+        return task_of(self, step, device_data(ratings), state, state.client_factors)
 
     def manifest(self, ratings: Ratings, rounds: list[int]) -> Manifest:
         """Everything a participant of the protocol knows."""

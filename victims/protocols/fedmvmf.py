@@ -66,6 +66,7 @@ from victims.protocols.local_training import (
     after_round,
     rows_of_round,
     start_biases,
+    task_of,
 )
 from victims.protocols.switches import (
     READERS,
@@ -528,10 +529,7 @@ class FedMVMF(Switches):
         step = ClientStep(
             self.client_learning_rate, self.lambda_factors, 1.0, attribute_weight=self.lambda_attributes
         )
-        items, attributes = self.broadcast(state)
-        clients = self.user_factors(state, ratings, sample)
-        seed, round_ = int(state.seed), int(state.round)
-        return Task(self, step, data, items, attributes, clients, seed, round_, state.biases)
+        return task_of(self, step, data, state, self.user_factors(state, ratings, sample))
 
     def user_factors(self, state: State, ratings: Ratings, sample: Sample | None = None) -> np.ndarray:
         """P as it is used in this round."""

@@ -79,6 +79,13 @@ class Task(NamedTuple):
     biases: Biases | None = None
 
 
+def task_of(victim: Any, step: ClientStep, data: Data, state: Any, clients: Array | np.ndarray) -> Task:
+    """The clients' side of a round of a victim with a server."""
+    items, attributes = victim.broadcast(state)
+    own, seed, round_ = np.asarray(clients), int(state.seed), int(state.round)
+    return Task(victim, step, data, items, attributes, own, seed, round_, state.biases)
+
+
 class Habits(NamedTuple):
     """What is compiled: numbers and choices that are fixed for a training."""
 

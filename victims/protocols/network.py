@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -101,48 +101,6 @@ class Envelope(NamedTuple):
 
     receiver: int | None
     rows: Rows
-
-
-@runtime_checkable
-class Network(Protocol):
-    """What depends on whom rows go to."""
-
-    @property
-    def edges(self) -> Edges | None:
-        """The graph; None where every client's rows go to one party."""
-        ...
-
-    def check(self, name: str, cipher: Cipher | None) -> None:
-        """Refuse an encryption that makes no sense here."""
-        ...
-
-    def sent(
-        self, rows: Rows, each: Protect | None, watched: Int[np.ndarray, " clients"], seed: int
-    ) -> Iterator[Envelope]:
-        """Rows with their receivers."""
-        ...
-
-    def sums(
-        self,
-        rows: Callable[[], Iterable[Rows]],
-        each: Protect | None,
-        cipher: Cipher,
-        watched: Int[np.ndarray, " clients"],
-        seed: int,
-    ) -> list[Sums]:
-        """What becomes of sealed rows: the sums that somebody sees."""
-        ...
-
-    def arrived(
-        self,
-        rows: Callable[[], Iterable[Rows]],
-        each: Protect | None,
-        cipher: Cipher | None,
-        sums: Sequence[Sums],
-        seed: int,
-    ) -> Received:
-        """What ``Victim.round`` takes of a round in which defenses changed rows."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -278,6 +236,9 @@ class Graph:
     def _copy(self, rows: Rows, each: Protect | None, receiver: int, seed: int) -> Rows:
         copy = self.arriving(rows, receiver)
         return copy if each is None else each(copy, seed_of_message(seed, receiver))
+
+
+Network = Star | Graph  # whom rows go to, and what depends on it
 
 
 def seed_of_message(seed: int, receiver: int) -> int:

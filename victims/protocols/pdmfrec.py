@@ -594,17 +594,10 @@ OF_HELPER: dict[str, Literal["item", "client"]] = {ITEM_SET: "item", CO_RATED: "
 Variant = Literal["full", "-sim", "-sim,all"]
 
 
-@dataclass(frozen=True, eq=False)
-class SimilarityGraph:
-    """The graph; it has no direction."""
-
-    weight: Float[np.ndarray, "users users"]  # W, 0 where there is no edge
-
-    @property
-    def edges(self) -> Edges:
-        """By receiver, then sender."""
-        receiver, sender = np.nonzero(self.weight)
-        return Edges(sender.astype(np.int32), receiver.astype(np.int32), self.weight[receiver, sender])
+def edges_of(weight: Float[np.ndarray, "users users"]) -> Edges:
+    """The edges of a graph without direction, by receiver, then sender."""
+    receiver, sender = np.nonzero(weight)
+    return Edges(sender.astype(np.int32), receiver.astype(np.int32), weight[receiver, sender])
 
 
 def co_rated(ratings: Ratings) -> Int[np.ndarray, "users users"]:
@@ -614,8 +607,8 @@ def co_rated(ratings: Ratings) -> Int[np.ndarray, "users users"]:
     return (rated @ rated.T).toarray()
 
 
-def similarity_graph(ratings: Ratings, threshold: int, variant: Variant) -> SimilarityGraph:
-    """The graph of a variant of the protocol."""
+def similarity_graph(ratings: Ratings, threshold: int, variant: Variant) -> Float[np.ndarray, "users users"]:
+    """W of a variant of the protocol, 0 where there is no edge."""
     if variant == "-sim,all":
         weight = np.ones((ratings.n_users, ratings.n_users))
     else:
@@ -627,7 +620,7 @@ def similarity_graph(ratings: Ratings, threshold: int, variant: Variant) -> Simi
             size = np.sqrt(np.maximum(np.diag(common), 1).astype(np.float64))
             weight = np.where(near, common, 0) / size[:, None] / size
     np.fill_diagonal(weight, 0.0)
-    return SimilarityGraph(weight)
+    return weight
 
 
 def told_to_the_helper(helper: Literal["item-set", "counts"], ratings: Ratings) -> Iterator[SetUp]:
@@ -760,11 +753,11 @@ class PDMFRec(Switches):
 
     def init(self, ratings: Ratings, seed: int) -> State:
         """Start factors, and the graph."""
-        graph = similarity_graph(ratings, self.threshold, self.variant)
+        weight = similarity_graph(ratings, self.threshold, self.variant)
         rated = self.start_rule.at(seed, ratings, ratings.users, ratings.items)
         clients = self.start_rule.clients(seed, ratings.n_users)
-        edges, nothing = graph.edges, np.zeros_like(rated)
-        return State(0, seed, clients, rated, nothing, by_item(ratings), graph.weight, edges)
+        sent = np.zeros_like(rated)
+        return State(0, seed, clients, rated, sent, by_item(ratings), weight, edges_of(weight))
 
     def round(
         self,

@@ -148,14 +148,12 @@ def numbered(transcript: Path, adversary: str, n_users: int) -> str:
 
     ``neighbour:NAME`` likewise, and ``neighbours:NAME,NAME,...`` with distinct numbers, ascending.
     """
-    if adversary.startswith(CLIENT):
-        return f"{CLIENT}{_number(transcript, adversary, adversary.removeprefix(CLIENT), n_users)}"
-    if adversary.startswith(NEIGHBOUR):
-        return f"{NEIGHBOUR}{_number(transcript, adversary, adversary.removeprefix(NEIGHBOUR), n_users)}"
-    if adversary.startswith(NEIGHBOURS):
-        wanted = adversary.removeprefix(NEIGHBOURS).split(",")
-        numbers = sorted({_number(transcript, adversary, name, n_users) for name in wanted})
-        return NEIGHBOURS + ",".join(map(str, numbers))
+    for beginning in (CLIENT, NEIGHBOUR, NEIGHBOURS):
+        if adversary.startswith(beginning):
+            told = adversary.removeprefix(beginning)
+            wanted = told.split(",") if beginning == NEIGHBOURS else [told]
+            numbers = sorted({_number(transcript, adversary, name, n_users) for name in wanted})
+            return beginning + ",".join(map(str, numbers))
     return adversary
 
 

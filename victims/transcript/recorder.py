@@ -359,12 +359,7 @@ class Recorder:
         self._writer.table("truth").add(index.size, columns)
 
     def _biases(self, biases: Numbers | None, n_rows: int) -> dict[str, np.ndarray]:
-        given = biases is not None
-        if self._with_biases not in (None, given):
-            raise InputError(
-                f"biases must be given in every broadcast or in none, got {'some' if given else 'none'} "
-                f"after {'none' if given else 'some'}; give zeros where there are none"
-            )
+        _check_same("biases", "broadcast", biases, self._with_biases, "zeros where there are none")
         if biases is None:
             return {}
         bias = numbers_of("biases", biases)
@@ -380,12 +375,8 @@ class Recorder:
         if references is not None:
             columns["reference"] = self._vectors("references", references, vectors.shape[1])
         same_length(rows=vectors, items=index, references=columns.get("reference"))
-        given = references is not None
-        if self._with_references not in (None, given):
-            raise InputError(
-                f"references must be given in every upload or in none, got {'some' if given else 'none'} "
-                f"after {'none' if given else 'some'}; give what was broadcast where nothing else is known"
-            )
+        remedy = "what was broadcast where nothing else is known"
+        _check_same("references", "upload", references, self._with_references, remedy)
         return columns
 
     def _vectors(self, name: str, values: Numbers, width: int = 0) -> Float[np.ndarray, "rows factors"]:
@@ -462,6 +453,16 @@ class Recorder:
 
 def _count(size: int) -> Int[np.ndarray, " rows"]:
     return np.arange(size, dtype=np.int32)
+
+
+def _check_same(name: str, call: str, given: Numbers | None, before: bool | None, remedy: str) -> None:
+    """What may be left out is given in every call or in none."""
+    now = given is not None
+    if before not in (None, now):
+        some, none = ("some", "none") if now else ("none", "some")
+        raise InputError(
+            f"{name} must be given in every {call} or in none, got {some} after {none}; give {remedy}"
+        )
 
 
 def manifest_of(declared: Mapping[str, Any], rule: Mapping[str, Any], **found: Any) -> Manifest:
