@@ -25,8 +25,8 @@ class Loss:
 
     where: str  # the file, or the data set
     what: str  # in the plural: rows, times, users,
-    count: int  # how many are lost, of how many
-    of: int  # how many are lost, of how many
+    count: int  # how many are lost
+    of: int  # of how many
     why: str
 
     def __str__(self) -> str:

@@ -20,8 +20,8 @@ from victims.data.ratings import Ratings, from_triples, one_hot
 class Synthetic:
     """Sizes of a synthetic data set."""
 
-    users: int = 200  # numbers of users and items, >= 2
-    items: int = 300  # numbers of users and items, >= 2
+    users: int = 200  # >= 2
+    items: int = 300  # >= 2
     ratings_per_user: float = 30.0  # mean of the log-normal number of ratings, >= 1
     single: float = 0.02  # share of users who rated exactly one item, 0..1 (at least one user when above 0)
     factors: int = 4  # planted dimensions, >= 1

@@ -124,12 +124,12 @@ class Rules(NamedTuple):
     """Constants of the users' steps."""
 
     rate: float  # theta
-    implicit_weight: float  # lambda and W
-    negative_weight: float  # lambda and W
-    users: float  # lambda_U, lambda_V, lambda_Z, lambda_Q
-    items: float  # lambda_U, lambda_V, lambda_Z, lambda_Q
-    implicit: float  # lambda_U, lambda_V, lambda_Z, lambda_Q
-    offsets: float  # lambda_U, lambda_V, lambda_Z, lambda_Q
+    implicit_weight: float  # lambda
+    negative_weight: float  # W
+    users: float  # lambda_U
+    items: float  # lambda_V
+    implicit: float  # lambda_Z
+    offsets: float  # lambda_Q
     per_sample: bool  # whether U and Q are regularized with every sample, or once a round as the loss says
     link: Literal["logistic", "identity"]  # of explicit scores
     switches: Switches
@@ -139,8 +139,8 @@ class Rules(NamedTuple):
 class Passed(NamedTuple):
     """What a pass leaves."""
 
-    clients: Float[np.ndarray, "users K"]  # U and the mean of Q after it
-    offsets: Float[np.ndarray, "users K"]  # U and the mean of Q after it
+    clients: Float[np.ndarray, "users K"]  # U after it
+    offsets: Float[np.ndarray, "users K"]  # the mean of Q after it
     rows: Float[np.ndarray, "samples K"]  # dL/dV where explicit, dL/dZ where implicit
     # of each sample in its user's pass, where they do not go all at once
     place: Int[np.ndarray, " samples"] | None = None

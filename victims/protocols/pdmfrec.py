@@ -168,8 +168,8 @@ class State(NamedTuple):
 class Rules(NamedTuple):
     """How clients step."""
 
-    rate: float  # gamma > 0, alpha >= 0
-    alpha: float  # gamma > 0, alpha >= 0
+    rate: float  # gamma > 0
+    alpha: float  # >= 0
     twice: bool  # whether the receiver multiplies by W again (line 11)
     own_step: bool  # whether clients step their own V_i by their own gradient (line 5)
     on_arrival: bool  # whether receivers step at every row that arrives

@@ -74,10 +74,8 @@ class Party(NamedTuple):
     key: bool = False  # whether it holds the clients' key
     members: tuple[int, ...] = ()  # clients who are the adversary, ascending
     adds_up: bool = False  # whether it makes one row of the copies of a row that reach its members
-    # whether it knows the whole graph, and the weights of edges that are not its members'
-    knows_edges: bool = False
-    # whether it knows the whole graph, and the weights of edges that are not its members'
-    knows_weights: bool = False
+    knows_edges: bool = False  # whether it knows the whole graph
+    knows_weights: bool = False  # and the weights of edges that are not its members'
 
     @property
     def parties(self) -> tuple[int, ...]:

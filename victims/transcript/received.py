@@ -187,8 +187,8 @@ class Deliveries:
     sender: Int[np.ndarray, " edges"]
     receiver: Int[np.ndarray, " edges"]
     weight: Float[np.ndarray, " edges"]  # what the sender's rows are multiplied by on the way
-    first: Int[np.ndarray, " edges"]  # rounds in which the edge is there, both included
-    last: Int[np.ndarray, " edges"]  # rounds in which the edge is there, both included
+    first: Int[np.ndarray, " edges"]  # round in which the edge is there
+    last: Int[np.ndarray, " edges"]  # round in which it is there still
 
     def weights(
         self, receiver: int, sender: Int[np.ndarray, " rows"], round_: Int[np.ndarray, " rows"]

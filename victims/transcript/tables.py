@@ -265,8 +265,8 @@ class MessageTable(NamedTuple):
 
     uploads: Messages  # what clients sent, in the chunks of the file
     receiver: tuple[np.ndarray, ...]  # of the uploads; ``UNTOLD`` where ``deliveries.arrow`` says who
-    sums: Sent  # decrypted sums, and what the item server sends
-    item_server: Sent  # decrypted sums, and what the item server sends
+    sums: Sent  # decrypted ones
+    item_server: Sent  # what the item server sends
     ciphertexts: tuple[pa.Array, ...]  # of the uploads; none where they are in the clear
     anonymous: Messages | None  # uploads whose sender is not told
     anonymous_receiver: tuple[np.ndarray, ...]

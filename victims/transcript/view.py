@@ -31,7 +31,7 @@ class Layout:
     users: np.ndarray
     rounds: np.ndarray
     start: np.ndarray  # in row numbers of the messages, or of ``permutation``
-    length: np.ndarray  # in row numbers of the messages, or of ``permutation``
+    length: np.ndarray  # in rows
     # none where each client's rows of a round lie together and ascend by kind and index
     permutation: np.ndarray | None
     order: np.ndarray  # clients by the number of their rows, stable
