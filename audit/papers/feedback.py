@@ -22,9 +22,7 @@ from victims.data.ratings import Ratings
 from victims.data.subsets import without
 from victims.evaluation.ranking import EXISTING, Case, Cut, rank
 from victims.protocols.base import Products
-from victims.protocols.cofactor_round import State
-from victims.protocols.cofactor_users import AmongTrusted
-from victims.protocols.feedback import (
+from victims.protocols.cofactor_draws import (
     EXPLICIT,
     POSITIVE,
     RatingMap,
@@ -33,6 +31,8 @@ from victims.protocols.feedback import (
     unit_ratings,
     with_negatives,
 )
+from victims.protocols.cofactor_round import State
+from victims.protocols.cofactor_users import AmongTrusted
 
 
 class Feedback(NamedTuple):

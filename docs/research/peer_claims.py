@@ -34,9 +34,9 @@ from audit.scoring.truth import read_factors
 from victims.data.loaders import load
 from victims.data.ratings import Ratings
 from victims.data.subsets import of_users
+from victims.protocols.cofactor_draws import in_stars
 from victims.protocols.cofactor_round import Copies, at, key_of
 from victims.protocols.dpmf_yang import DPMFYang
-from victims.protocols.feedback import in_stars
 from victims.recording import record
 from victims.training import start
 from victims.transcript.beside import factors_path

@@ -18,8 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from victims.protocols.cofactor_draws import EXPLICIT, POSITIVE, Samples
 from victims.protocols.cofactor_round import Rules
-from victims.protocols.feedback import EXPLICIT, POSITIVE, Samples
 
 jax.config.update("jax_enable_x64", True)
 

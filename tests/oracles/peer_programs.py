@@ -6,8 +6,8 @@ import numpy as np
 
 from tests.oracles.cofactor_program import Constants, User
 from tests.oracles.pdmfrec_program import Program, weights_of
+from victims.protocols.cofactor_draws import EXPLICIT, NEGATIVE, POSITIVE
 from victims.protocols.cofactor_round import trained_of, whole
-from victims.protocols.feedback import EXPLICIT, NEGATIVE, POSITIVE
 
 NAMES = {EXPLICIT: "explicit", POSITIVE: "positive", NEGATIVE: "negative"}
 

@@ -47,8 +47,8 @@ from jaxtyping import Float, Int
 from scipy.special import expit
 
 from victims.common.seeds import Purpose, generator
+from victims.protocols.cofactor_draws import EXPLICIT, NEGATIVE, Samples
 from victims.protocols.exchanged import ranges, summed_by
-from victims.protocols.feedback import EXPLICIT, NEGATIVE, Samples
 from victims.protocols.network import Edges
 from victims.protocols.sequential import chains
 from victims.protocols.switches import Switches, as_gradients, present

@@ -34,6 +34,7 @@ from victims.protocols.base import (
     Shape,
     pieces,
 )
+from victims.protocols.cofactor_draws import EXPLICIT, RatingMap, Samples, in_stars
 from victims.protocols.cofactor_round import (
     Copies,
     Heard,
@@ -51,7 +52,6 @@ from victims.protocols.cofactor_round import (
     whole,
 )
 from victims.protocols.exchanged import summed_by
-from victims.protocols.feedback import EXPLICIT, RatingMap, Samples, in_stars
 from victims.protocols.switches import Switches, edges_present, peer_manifest, present
 from victims.transcript.kinds import IMPLICIT, ITEM, STANDARD, with_implicit
 from victims.transcript.manifest import Manifest

@@ -35,6 +35,7 @@ from typing import ClassVar, Literal
 from victims.common.validation import above, at_least, between, one_of, require_fields
 from victims.data.ratings import Ratings
 from victims.protocols.base import Attacker, Edges, Sample
+from victims.protocols.cofactor_draws import Samples, observed, trusted, with_negatives
 from victims.protocols.cofactor_round import Rules, State
 from victims.protocols.cofactor_users import (
     FIELD_RULES,
@@ -44,9 +45,7 @@ from victims.protocols.cofactor_users import (
     manifest_of,
     start_state,
 )
-from victims.protocols.feedback import Samples, observed, with_negatives
 from victims.protocols.switches import check_peer_switches
-from victims.protocols.trust_graph import trusted
 from victims.transcript.manifest import Manifest
 
 
@@ -76,7 +75,7 @@ class DPMFYang(AmongTrusted):
     negatives, receivers : "fixed" or "rounds"
         Drawn once, or anew in each round.
     fallback : "nobody", "random" or "similarity"
-        Who receives from a user who trusts fewer than d; see ``trust_graph``.
+        Who receives from a user who trusts fewer than d; see ``cofactor_draws``.
     rating_map : "max" or "min-max"
         How ratings are scaled to 0..1.
     start : "positive" or "normal"

@@ -20,9 +20,9 @@ from audit.papers.feedback import (
 from victims.common.errors import InputError
 from victims.data.ratings import Ratings
 from victims.data.subsets import Community, community, parse_community
+from victims.protocols.cofactor_draws import EXPLICIT, NEGATIVE, POSITIVE, Samples, with_negatives
 from victims.protocols.dmf import DMF
 from victims.protocols.dpmf_yang import DPMFYang
-from victims.protocols.feedback import EXPLICIT, NEGATIVE, POSITIVE, Samples, with_negatives
 
 
 def pairs(ratings: Ratings) -> set[tuple[int, int]]:

@@ -22,8 +22,8 @@ from audit.scoring.truth import Truth, read_truth
 from tests.attacks.likelihood.test_likelihood import noisy, without
 from tests.audit.scoring.test_metrics import baselines
 from victims.data.synthetic import Synthetic, generate
+from victims.protocols.cofactor_draws import EXPLICIT
 from victims.protocols.fedmvmf import FedMVMF
-from victims.protocols.feedback import EXPLICIT
 from victims.recording import record
 from victims.transcript.beside import truth_path
 from victims.transcript.reader import open_transcript

@@ -14,10 +14,10 @@ from tests.oracles.peer_programs import cofactors_of, drawn, round_of
 from victims.common.errors import InputError
 from victims.common.seeds import Purpose, generator
 from victims.data.subsets import of_users
+from victims.protocols.cofactor_draws import EXPLICIT, NEGATIVE, POSITIVE
 from victims.protocols.cofactor_round import key_of, sample_factors, trained_of, whole
 from victims.protocols.dmf import DMF
 from victims.protocols.dpmf_yang import DPMFYang
-from victims.protocols.feedback import EXPLICIT, NEGATIVE, POSITIVE
 from victims.training import start
 from victims.transcript.kinds import IMPLICIT, ITEM
 

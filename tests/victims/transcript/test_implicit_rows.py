@@ -12,8 +12,8 @@ from audit.factories import make_defenses, make_victim
 from tests.contract.version_2 import read_table, with_column, write_table
 from victims.common.errors import InputError
 from victims.data.synthetic import Synthetic, generate
+from victims.protocols.cofactor_draws import EXPLICIT
 from victims.protocols.cofactor_round import trained_of
-from victims.protocols.feedback import EXPLICIT
 from victims.recording import record
 from victims.training import start
 from victims.transcript.kinds import Kind
