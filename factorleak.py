@@ -14,32 +14,22 @@ Everything is loaded when it is first used. The command line is ``python -m fact
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
-from os import PathLike
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from attacks.base import (
-        Attack,
-        Estimates,
-        Reconstruction,
-    )
+    from attacks.base import Attack, Estimates, Reconstruction
     from attacks.identify.identification import Identification
     from audit.scoring.truth import Truth
     from audit.transcript_check import TranscriptCheck
     from victims.common.errors import InputError, OutputError
     from victims.data.ratings import Ratings
-    from victims.protocols.base import (
-        Defense,
-        Victim,
-    )
+    from victims.protocols.base import Defense, Victim
     from victims.recorders.flower import RecordedGrid
     from victims.transcript.recorded import Transcript
     from victims.transcript.recorder import Recorder
@@ -98,10 +88,14 @@ if not TYPE_CHECKING:  # to a checker every name would be there
         if name == "plugins":
             return import_module("factorleak.plugins")
         if name not in _MODULE_OF:
-            raise AttributeError(f"module 'factorleak' has no attribute {name!r}")
+            lost = "" if name.startswith("_") else _hint(name)
+            raise AttributeError(f"module 'factorleak' has no attribute {name!r}{lost}")
         found = getattr(import_module(_MODULE_OF[name]), name)
         globals()[name] = found
         return found
+
+    def _hint(name: str) -> str:
+        return "; it is in factorleak.plugins" if name in import_module("factorleak.plugins").__all__ else ""
 
 
 def __dir__() -> list[str]:
@@ -199,20 +193,15 @@ def synthetic(
     >>> ratings.n_users, ratings.n_items, ratings.levels
     (20, 30, (1.0, 2.0, 3.0, 4.0, 5.0))
     """
+    from audit.rating_data import as_real
     from victims.data.synthetic import Synthetic, generate
 
     return generate(
         Synthetic(
-            users=users,
-            items=items,
-            ratings_per_user=_real(ratings_per_user),
-            single=_real(single),
-            factors=factors,
-            noise=_real(noise),
-            half_stars=half_stars,
-            seed=seed,
+            users=users, items=items, ratings_per_user=as_real(ratings_per_user), single=as_real(single),
+            factors=factors, noise=as_real(noise), half_stars=half_stars, seed=seed,
         )
-    )
+    )  # fmt: skip
 
 
 def record(
@@ -264,6 +253,7 @@ def record(
 
     Examples
     --------
+    >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
     ...     ratings = synthetic(users=12, items=20, ratings_per_user=6)
     ...     transcript = record(Path(folder, "demo"), ratings, victim="mf", factors=2, rounds=[0])
@@ -275,7 +265,7 @@ def record(
     from audit.rating_data import ratings_of
 
     made, chosen = victim_of(victim, options), defenses_of(defenses)
-    with _bar("round", progress) as update:
+    with actions.bar("round", progress) as update:
         actions.record(
             made, lambda: ratings_of(ratings), Path(path), update,
             rounds=several(rounds), users=users, defenses=chosen, seed=seed,
@@ -349,6 +339,7 @@ def attack(
 
     Examples
     --------
+    >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
     ...     ratings = synthetic(users=12, items=20, ratings_per_user=6)
     ...     found = attack(record(Path(folder, "demo"), ratings, victim="mf", rounds=[0]), "guess-majority")
@@ -357,9 +348,9 @@ def attack(
     """
     from audit import actions
 
-    with _bar(str(getattr(attack, "name", attack or "attack")), progress) as update:
+    with actions.bar(str(getattr(attack, "name", attack or "attack")), progress) as update:
         return actions.attack(
-            _path("target", target), attack, update,
+            actions.path_or_object("target", target), attack, update,
             adversary=adversary, users=users, seed=seed, options=options, identified=identified,
         ).reconstruction  # fmt: skip
 
@@ -400,6 +391,7 @@ def score(
 
     Examples
     --------
+    >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
     ...     ratings = synthetic(users=12, items=20, ratings_per_user=6)
     ...     transcript = record(Path(folder, "demo"), ratings, victim="mf", rounds=[0])
@@ -411,12 +403,9 @@ def score(
     from audit.frames import frame
 
     found = actions.score(
-        _path("reconstruction", reconstruction),
-        _path("truth", truth),
-        transcript=_path("transcript", transcript),
-        adversary=adversary,
-        seed=seed,
-    )
+        actions.path_or_object("reconstruction", reconstruction), actions.path_or_object("truth", truth),
+        transcript=actions.path_or_object("transcript", transcript), adversary=adversary, seed=seed,
+    )  # fmt: skip
     return frame(found.rows)
 
 
@@ -496,38 +485,14 @@ def audit(
     >>> set(rows["status"])
     {'ran'}
     """
-    from audit.components import defense_texts, named, named_attacks, several
-    from audit.experiments import auditing
-    from audit.experiments.plan import Audit
-    from audit.experiments.results import COLUMNS
-    from audit.frames import frame
-    from audit.rating_data import label_of, ratings_of
+    from audit import actions
 
-    chosen, chosen_attacks = (
-        named("victims", victim),
-        named_attacks(attacks, {} if attack_options is None else attack_options),
-    )
-    plan = auditing.settled(
-        Audit(
-            data=label_of(ratings),
-            victim=chosen.name,
-            updates=tuple(map(str, several(updates))),
-            weightings=tuple(map(str, several(weightings))),
-            attacks=chosen_attacks.names,
-            rounds=several(rounds),
-            adversary=adversary,
-            sample=sample,
-            users=users,
-            defenses=defense_texts(defenses).texts,
-            seed=seed,
-            victim_options={**chosen.options, **options},
-            attack_options=chosen_attacks.options,
-            exhaustive=exhaustive,
-        )
-    )
-    with _folder(out) as folder, _bar("audit", progress, even=False) as update:
-        found = auditing.audit(plan, lambda: ratings_of(ratings), folder, update, within=within)
-    return frame(found.rows, COLUMNS)
+    return actions.audit(
+        ratings, out, progress, within,
+        victim=victim, attacks=attacks, defenses=defenses, updates=updates, weightings=weightings,
+        rounds=rounds, adversary=adversary, users=users, sample=sample, seed=seed,
+        attack_options=attack_options, exhaustive=exhaustive, victim_options=options,
+    )  # fmt: skip
 
 
 def audit_recording(
@@ -556,20 +521,8 @@ def audit_recording(
         Default: all.
     adversary : str
         Default: the one who recorded, or the server.
-    sample : int
-        Clients for attacks that solve client by client.
-    seed : int
-        Every random choice derives from it.
-    attack_options : mapping of str to mapping, optional
-        Options of attacks given by name.
-    out : str or Path, optional
-        Directory for results; finished cells in it are reused. Default: nothing is kept.
-    exhaustive : bool, optional
-        Attack also where every question of an attack is answered already. Default: where attacks are named.
-    within : float, optional
-        Seconds, after which an attack is ended, and what was not reached is NOT TESTED.
-    progress : bool
-        Say on standard error how far long work is, and about how long it will take.
+    sample, seed, attack_options, out, exhaustive, within, progress
+        As in ``audit``.
 
     Returns
     -------
@@ -593,28 +546,13 @@ def audit_recording(
     >>> set(audit_recording(path, attacks="guess-majority")["status"])
     {'ran'}
     """
-    from audit.components import named_attacks
-    from audit.experiments import given_recording
-    from audit.experiments.plan import GivenRecording
-    from audit.experiments.results import COLUMNS
-    from audit.frames import frame
+    from audit import actions
 
-    chosen = named_attacks(attacks, {} if attack_options is None else attack_options)
-    plan, opened = given_recording.settled(
-        GivenRecording(
-            transcript=_path("transcript", transcript),
-            truth=_path("truth", truth),
-            attacks=chosen.names,
-            adversary=adversary,
-            sample=sample,
-            seed=seed,
-            attack_options=chosen.options,
-            exhaustive=exhaustive,
-        )
-    )
-    with _folder(out) as folder, _bar("audit", progress, even=False) as update:
-        found = given_recording.audit(plan, opened, folder, update, within=within)
-    return frame(found.rows, COLUMNS)
+    return actions.audit_recording(
+        actions.path_or_object("transcript", transcript), out, progress, within,
+        truth=actions.path_or_object("truth", truth), attacks=attacks, adversary=adversary, sample=sample,
+        seed=seed, attack_options=attack_options, exhaustive=exhaustive,
+    )  # fmt: skip
 
 
 def identify(target: str | Path | Transcript | View, *, adversary: str = "server") -> Identification:
@@ -645,9 +583,9 @@ def identify(target: str | Path | Transcript | View, *, adversary: str = "server
     ('sgd', 0.001)
     """
     from attacks.identify.identify import identify as identified
-    from audit.actions import view_of_target
+    from audit.actions import path_or_object, view_of_target
 
-    return identified(view_of_target(_path("target", target), adversary))
+    return identified(view_of_target(path_or_object("target", target), adversary))
 
 
 def check_transcript(
@@ -682,9 +620,10 @@ def check_transcript(
     >>> dict(check_transcript(path).facts)["uploads"].endswith("rows, in the clear")
     True
     """
+    from audit.actions import path_or_object
     from audit.transcript_check import check_transcript as checked
 
-    return checked(_path("transcript", transcript), adversary, identified=identified)
+    return checked(path_or_object("transcript", transcript), adversary, identified=identified)
 
 
 def sweep(
@@ -721,22 +660,10 @@ def sweep(
         Numbers of consecutive rounds that the server watches, >= 1.
     first : int
         The first of them, counted from 0.
-    updates, weightings : str or sequence of str
-        Scenarios are their product; default: all that the victim has.
-    users : int
-        Clients to record, a random sample; everybody takes part in training.
-    sample : int
-        Clients for attacks that solve client by client.
-    seed : int
-        Every random choice derives from it.
-    attack_options : mapping of str to mapping, optional
-        Options of attacks given by name.
     jobs : int
         Parallel processes; -1 is one per core. Objects whose class no installed package offers run in one.
-    out : str or Path, optional
-        Directory for results; finished cells in it are reused. Default: nothing is kept.
-    progress : bool
-        Say on standard error how far long work is, and about how long it will take.
+    updates, weightings, users, sample, seed, attack_options, out, progress
+        As in ``audit``.
     **options
         Hyper-parameters of the victim.
 
@@ -752,36 +679,14 @@ def sweep(
     OutputError
         If ``out`` cannot be written.
     """
-    from audit.components import named, named_attacks, several
-    from audit.experiments.plan import Sweep
-    from audit.experiments.results import COLUMNS
-    from audit.experiments.sweep import EXPERIMENT
-    from audit.frames import frame
-    from audit.rating_data import label_of, ratings_of
+    from audit import actions
 
-    chosen, chosen_attacks = (
-        named("victims", victim),
-        named_attacks(attacks, {} if attack_options is None else attack_options),
-    )
-    plan = Sweep(
-        victim=chosen.name,
-        data=label_of(ratings),
-        updates=tuple(map(str, several(updates))),
-        weightings=tuple(map(str, several(weightings))),
-        attacks=chosen_attacks.names,
-        scales=tuple(map(_real, several(scales))),
-        rounds=several(rounds),
-        first=first,
-        users=users,
-        sample=sample,
-        seed=seed,
-        victim_options={**chosen.options, **options},
-        attack_options=chosen_attacks.options,
-    )
-    plan, here = EXPERIMENT.settle(plan), chosen.adopted or chosen_attacks.adopted
-    with _folder(out) as folder, _bar("sweep", progress) as update:
-        rows = EXPERIMENT.run(plan, ratings_of(ratings), folder, jobs=1 if here else jobs, report=update)
-    return frame(rows, COLUMNS)
+    return actions.sweep(
+        ratings, out, progress, jobs,
+        victim=victim, attacks=attacks, scales=scales, rounds=rounds, first=first, updates=updates,
+        weightings=weightings, users=users, sample=sample, seed=seed, attack_options=attack_options,
+        victim_options=options,
+    )  # fmt: skip
 
 
 def report(
@@ -862,14 +767,10 @@ def compare(
         Rounds of training before the ranking is measured, >= 1.
     runs : int
         Seeds of the ranking, >= 1.
-    seed : int
-        Every random choice derives from it.
     jobs : int
-        Parallel processes; -1 is one per core. Objects whose class no installed package offers run in one.
-    out : str or Path, optional
-        Directory for results; finished cells in it are reused. Default: nothing is kept.
-    progress : bool
-        Say on standard error how far long work is, and about how long it will take.
+        As in ``sweep``.
+    seed, out, progress
+        As in ``audit``.
     **options
         Hyper-parameters of the victim.
 
@@ -885,33 +786,14 @@ def compare(
     OutputError
         If ``out`` cannot be written.
     """
-    from audit.components import defense_texts, named, several
-    from audit.experiments.comparison import EXPERIMENT
-    from audit.experiments.plan import Comparison
-    from audit.experiments.results import COLUMNS
-    from audit.frames import frame
-    from audit.rating_data import label_of, ratings_of
+    from audit import actions
 
-    chosen, alternatives = named("victims", victim), defense_texts(defenses)
-    plan = Comparison(
-        defenses=alternatives.texts,
-        victim=chosen.name,
-        data=label_of(ratings),
-        update="" if update is None else update,
-        weighting="" if weighting is None else weighting,
-        adversaries=tuple(map(str, several(adversaries))),
-        attacks=tuple(map(str, several(attacks))),
-        rounds=several(rounds),
-        users=users,
-        trained=trained,
-        runs=runs,
-        seed=seed,
-        victim_options={**chosen.options, **options},
-    )
-    plan, here = EXPERIMENT.settle(plan), chosen.adopted or alternatives.adopted
-    with _folder(out) as folder, _bar("compare", progress) as update_bar:
-        rows = EXPERIMENT.run(plan, ratings_of(ratings), folder, jobs=1 if here else jobs, report=update_bar)
-    return frame(rows, COLUMNS)
+    return actions.compare(
+        ratings, out, progress, jobs,
+        defenses=defenses, victim=victim, update=update, weighting=weighting, attacks=attacks,
+        adversaries=adversaries, rounds=rounds, users=users, trained=trained, runs=runs, seed=seed,
+        victim_options=options,
+    )  # fmt: skip
 
 
 def list_components(
@@ -959,49 +841,6 @@ def main() -> None:
     from audit.__main__ import main as run
 
     run()
-
-
-def _path(name: str, given: Any) -> Any:
-    """A path where one is given; what was made of it stays itself, and None, which many arguments may be."""
-    from attacks.base import Reconstruction
-    from audit.scoring.truth import Truth
-    from victims.common.errors import InputError
-    from victims.transcript.recorded import Transcript
-    from victims.transcript.view import View
-
-    if isinstance(given, str | PathLike):
-        return Path(given)
-    if given is None or isinstance(given, View | Transcript | Reconstruction | Truth):
-        return given
-    raise InputError(f"{name} must be a path, or what factorleak read from one, got {given!r:.80}")
-
-
-def _real(given: Any) -> Any:
-    """A whole number as a real one; what is no number is refused where it is used."""
-    whole = isinstance(given, int) and not isinstance(given, bool) and abs(given) < 2**53
-    return float(given) if whole else given
-
-
-@contextmanager
-def _folder(out: str | Path | None) -> Iterator[Path]:
-    """Where results go; without a name a folder that is removed."""
-    if out is not None:
-        yield Path(out)
-        return
-    with TemporaryDirectory(prefix="factorleak-") as folder:
-        yield Path(folder)
-
-
-@contextmanager
-def _bar(label: str, wanted: bool, even: bool = True) -> Iterator[Any]:
-    from audit.shell.progress import Silent
-    from audit.shell.progress import progress as bar
-
-    if not wanted:
-        yield Silent()
-        return
-    with bar(label, even) as update:
-        yield update
 
 
 def _hidden() -> str:

@@ -1,11 +1,18 @@
-"""What is done once: record a victim, attack a recording, score an answer, write a page of results."""
+"""What the face and the command line do: record, attack, score and report once; and the face's grids.
+
+``audit``, ``sweep`` and ``compare`` are given what Python users give, components as names or objects, and
+make plans of it, as the command line makes them of texts.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from os import PathLike
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,14 +20,16 @@ import numpy as np
 from attacks.base import Attack, Foreseeing, Identities, Reconstruction
 from attacks.identify.identification import Identification
 from attacks.identify.identify import identify
+from audit.components import defense_texts, named, named_attacks, several
+from audit.experiments import plan as plans
 from audit.experiments.answers import answered_or_refused, complaints, lent
 from audit.experiments.plan_rules import CLIENTS, NAME, SEED, WATCHED
-from audit.experiments.results import Row, file_of, finite, rows_of
+from audit.experiments.results import COLUMNS, Row, file_of, finite, rows_of
 from audit.experiments.run_record import RUN_FILE, facts_of
 from audit.factories import make_attack
 from audit.keys import view_of
 from audit.plugins import said
-from audit.rating_data import sample_of
+from audit.rating_data import as_real, label_of, ratings_of, sample_of
 from audit.scoring.ceiling import Ceiling
 from audit.scoring.decoder import ceilings, obstacle
 from audit.scoring.files import read_reconstruction
@@ -29,6 +38,7 @@ from audit.scoring.reliability import Bin, reliability
 from audit.scoring.score import score as score_reconstruction
 from audit.scoring.truth import Truth, read_truth
 from audit.scoring.verdicts import as_record
+from audit.shell.progress import Silent, progress
 from victims.common.errors import InputError
 from victims.common.files import refuse_unwritable
 from victims.common.seeds import Purpose
@@ -44,6 +54,9 @@ from victims.transcript.recorded import Transcript
 from victims.transcript.view import View
 
 if TYPE_CHECKING:
+    import pandas as pd
+
+    from audit.experiments.runner import Experiment
     from reports.page.content import Page
 
 BY_DEFAULT = ("spectral", "undeclared", "aggregate")
@@ -300,3 +313,123 @@ def report(
     refuse_unwritable(folder)
     page = page_of(rows, title, ADVERSARIES, facts_of(source.parent / RUN_FILE))
     return page, tuple(write_page(page, folder))
+
+
+def audit(
+    data: str | Path | Ratings, out: str | Path | None, show: bool, within: float | None, **given: Any
+) -> pd.DataFrame:
+    """Audit a victim; ``given`` are the fields of ``Audit``."""
+    from audit.experiments import auditing
+
+    plan = auditing.settled(_plan(plans.Audit, data, given)[0])
+    with _folder(out) as folder, bar("audit", show, even=False) as update:
+        rows = auditing.audit(plan, lambda: ratings_of(data), folder, update, within=within).rows
+    return _framed(rows)
+
+
+def audit_recording(
+    transcript: Any, out: str | Path | None, show: bool, within: float | None, **given: Any
+) -> pd.DataFrame:
+    """Audit a recording; ``given`` are the fields of ``GivenRecording``."""
+    from audit.experiments import given_recording
+
+    chosen = named_attacks(given.pop("attacks"), given.pop("attack_options"))
+    plan, opened = given_recording.settled(
+        plans.GivenRecording(transcript, attacks=chosen.names, attack_options=chosen.options, **given)
+    )
+    with _folder(out) as folder, bar("audit", show, even=False) as update:
+        rows = given_recording.audit(plan, opened, folder, update, within=within).rows
+    return _framed(rows)
+
+
+def sweep(
+    data: str | Path | Ratings, out: str | Path | None, show: bool, jobs: int, **given: Any
+) -> pd.DataFrame:
+    """Sweep noise scales and rounds; ``given`` are the fields of ``Sweep``."""
+    from audit.experiments.sweep import EXPERIMENT
+
+    given["scales"] = tuple(map(as_real, several(given["scales"])))
+    return _grid("sweep", EXPERIMENT, plans.Sweep, data, out, show, jobs, given)
+
+
+def compare(
+    data: str | Path | Ratings, out: str | Path | None, show: bool, jobs: int, **given: Any
+) -> pd.DataFrame:
+    """Compare defenses; ``given`` are the fields of ``Comparison``."""
+    from audit.experiments.comparison import EXPERIMENT
+
+    return _grid("compare", EXPERIMENT, plans.Comparison, data, out, show, jobs, given)
+
+
+def _grid(
+    label: str,
+    experiment: Experiment[Any, Any, Any],
+    kind: type,
+    data: str | Path | Ratings,
+    out: str | Path | None,
+    show: bool,
+    jobs: int,
+    given: dict[str, Any],
+) -> pd.DataFrame:
+    plan, here_alone = _plan(kind, data, given)
+    plan = experiment.settle(plan)
+    with _folder(out) as folder, bar(label, show) as update:
+        rows = experiment.run(plan, ratings_of(data), folder, jobs=1 if here_alone else jobs, report=update)
+    return _framed(rows)
+
+
+def _plan(kind: type, data: str | Path | Ratings, given: dict[str, Any]) -> tuple[Any, bool]:
+    """A plan, and whether a component of it is known to this process alone."""
+    victim = named("victims", given["victim"])
+    defenses = defense_texts(given.get("defenses"))
+    fields = {**given, "data": label_of(data), "victim": victim.name}
+    fields["victim_options"] = {**victim.options, **given["victim_options"]}
+    if "defenses" in given:
+        fields["defenses"] = defenses.texts
+    here_alone = victim.adopted or defenses.adopted
+    if "attack_options" in given:
+        attacks = named_attacks(given["attacks"], given["attack_options"])
+        fields |= {"attacks": attacks.names, "attack_options": attacks.options}
+        here_alone |= attacks.adopted
+    else:
+        fields["attacks"] = tuple(map(str, several(given["attacks"])))
+    for name in {"updates", "weightings", "adversaries"} & given.keys():
+        fields[name] = tuple(map(str, several(given[name])))
+    for name in {"update", "weighting"} & given.keys():
+        fields[name] = "" if given[name] is None else given[name]
+    return kind(**fields | {"rounds": several(given["rounds"])}), here_alone
+
+
+def _framed(rows: Sequence[Row]) -> pd.DataFrame:
+    from audit.frames import frame
+
+    return frame(rows, COLUMNS)
+
+
+def path_or_object(name: str, given: Any) -> Any:
+    """A path where one is given; what was made of it stays itself, and None, which many arguments may be."""
+    if isinstance(given, str | PathLike):
+        return Path(given)
+    if given is None or isinstance(given, View | Transcript | Reconstruction | Truth):
+        return given
+    raise InputError(f"{name} must be a path, or what factorleak read from one, got {given!r:.80}")
+
+
+@contextmanager
+def _folder(out: str | Path | None) -> Iterator[Path]:
+    """Where results go; without a name a folder that is removed."""
+    if out is not None:
+        yield Path(out)
+        return
+    with TemporaryDirectory(prefix="factorleak-") as folder:
+        yield Path(folder)
+
+
+@contextmanager
+def bar(label: str, wanted: bool, even: bool = True) -> Iterator[Any]:
+    """A progress bar, or one that shows nothing."""
+    if not wanted:
+        yield Silent()
+        return
+    with progress(label, even) as update:
+        yield update

@@ -86,8 +86,9 @@ class DefenseTexts(NamedTuple):
     adopted: bool
 
 
-def named_attacks(attacks: object, options: Mapping[str, Mapping[str, Any]]) -> NamedAttacks:
+def named_attacks(attacks: object, options: Mapping[str, Mapping[str, Any]] | None) -> NamedAttacks:
     """Name attacks that are given by name or as objects, and collect the options of each."""
+    options = {} if options is None else options
     require("attacks", "options", options, OPTIONS_OF_ATTACKS, "give {'grid': {'steps': 3}}, say")
     found = [named("attacks", one) for one in several(attacks)]
     known = {name: dict(values) for name, values in options.items()}

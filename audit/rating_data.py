@@ -54,3 +54,9 @@ def sample_of(users: np.ndarray, count: int | None, purpose: Purpose, seed: int)
 def label_of(data: str | Path | Ratings) -> str:
     """Say what the column ``data`` of the results holds."""
     return data.name if isinstance(data, Ratings) else str(data)
+
+
+def as_real(given: Any) -> Any:
+    """A whole number as a real one; what is no number is refused where it is used."""
+    whole = isinstance(given, int) and not isinstance(given, bool) and abs(given) < 2**53
+    return float(given) if whole else given

@@ -105,6 +105,10 @@ class TestNames:
         stubs = Path(fl.__file__).with_name("factorleak-stubs") / "__init__.pyi"
         assert stubs.read_bytes() == Path(fl.__file__).read_bytes()
 
+    def test_a_name_of_plugins_says_where_it_is(self):
+        with pytest.raises(AttributeError, match="'Defense'; it is in factorleak.plugins"):
+            fl.Defense  # noqa: B018
+
     def test_an_unknown_name(self):
         with pytest.raises(AttributeError, match="no attribute 'telepathy'"):
             fl.telepathy  # noqa: B018
