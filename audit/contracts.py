@@ -1,34 +1,37 @@
-"""What every attack and every defense must do, as checks that other packages call in their own tests.
+"""What every victim, defense and attack must do, as checks that other packages call in their own tests.
 
 Each makes small recordings of its own and raises ``AssertionError`` with the rule that is broken. A check
-that passes says that the interface is kept, not that an attack reads much or that a defense hides it.
+that passes says that the interface is kept, not that a victim learns, a defense hides or an attack reads
+much.
 """
 
 from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 
 from attacks.base import Attack, Outcome, Reconstruction, Scope
 from audit.experiments.answers import complaints
-from audit.factories import make_attack, make_victim
+from audit.factories import make_attack, make_defenses, make_victim
 from audit.scoring.score import score
 from audit.scoring.truth import Truth, read_truth
 from audit.scoring.verdicts import in_words
+from victims.common.errors import InputError
 from victims.data.ratings import Ratings
 from victims.data.synthetic import Synthetic, generate
-from victims.protocols.base import Defense, Rows
+from victims.protocols.base import Defense, Rows, Victim
 from victims.recording import record
 from victims.training import Run, sent_rows, start
 from victims.transcript.beside import truth_path
 from victims.transcript.reader import open_transcript
-from victims.transcript.view import View
+from victims.transcript.view import ATTRIBUTE, View
 
 RECORDED = (
     ("fedmvmf", {"update": "sgd", "weighting": "include-unrated", "factors": "3"}),
@@ -119,6 +122,157 @@ def check_defense(defense: Defense) -> None:
         _of_rows(defense, run)
 
 
+def check_victim(victim: Victim) -> None:
+    """Hold a victim against what every victim must do.
+
+    It has the verbs of ``Victim`` and can be sent to a worker process. States, rows and recordings follow
+    from ratings and seed alone; another seed gives another start, unless its option ``start`` is "constant";
+    and no verb changes the state that it is given. Rows are finite, about items and attributes that exist, of
+    the clients who are asked, and the same whoever else is asked. The manifest has the sizes of the ratings.
+    What ``capabilities`` claims is there: attackers, receivers, predictions, factors for those who are new.
+    It takes unrated items that a defense samples, or says why not (``sampling_obstacle``), and refuses
+    factors that are not finite. The first attacker that it names recovers nothing where gradients are
+    permuted: nothing else that is recorded may give ratings away.
+
+    Parameters
+    ----------
+    victim : Victim
+
+    Raises
+    ------
+    AssertionError
+        Naming the rule that is broken.
+
+    Examples
+    --------
+    >>> from audit.factories import make_victim
+    >>> check_victim(make_victim("fedmf", {"factors": "3"}))
+    """
+    _demand(
+        isinstance(victim, Victim),
+        f"a victim has the verbs of `factorleak.plugins.Victim`, got {victim!r:.200}",
+    )
+    _equals_its_copy(victim, type(victim).__name__)
+    ratings = _ratings()
+    manifest = victim.manifest(ratings, list(ROUNDS))
+    sizes = manifest.n_users, manifest.n_items, tuple(manifest.rounds)
+    expected = ratings.n_users, ratings.n_items, ROUNDS
+    _demand(sizes == expected, f"manifest() must have n_users, n_items and rounds {expected}, got {sizes}")
+    run = start(victim, ratings, (), KEY)
+    _demand(_same(victim.init(ratings, KEY), run.state), "init() must give the same state for the same seed")
+    others = run._replace(state=victim.init(ratings, KEY + 1))
+    alike = _same(_factors(run), _factors(others))
+    _demand(
+        not alike or getattr(victim, "start", "") == "constant",
+        "init() must give another state for another seed",
+    )
+    _of_capabilities(run)
+    for number in ROUNDS:
+        _demand(run.state.round == number, f"state.round must be {number} after so many rounds")
+        before, copy = run.state, pickle.loads(pickle.dumps(run.state))
+        _of_uploads(run, number)
+        run = run.trained(number)
+        _demand(_same(before, copy), "no verb may change the state that it is given")
+        again = run._replace(state=copy).trained(number)
+        _demand(_same(again.state, run.state), "round() must give the same state for the same state")
+    _of_samples(victim)
+    if hasattr(run.state, "item_factors"):
+        lost = run.state._replace(item_factors=np.full_like(np.asarray(run.state.item_factors), np.nan))
+        refused = f"round() of {victim!r:.80} must refuse factors that are not finite with an InputError"
+        _demand(_refuses(lambda: victim.round(lost, run.ratings)), refused)
+    _of_recordings(victim)
+
+
+def _factors(run: Run) -> tuple[Any, ...]:
+    return (*run.victim.broadcast(run.state), run.user_factors(0))
+
+
+def _of_uploads(run: Run, number: int) -> None:
+    everyone, sizes = np.arange(run.ratings.n_users), run.victim.manifest(run.ratings, list(ROUNDS))
+    sent = _joined(sent_rows(run, everyone, number))
+    _demand(bool(np.isfinite(sent.gradient).all()), "uploads() must give finite numbers")
+    limit = np.where(sent.kind == ATTRIBUTE, sizes.n_attributes, sizes.n_items)
+    there = ((sent.index >= 0) & (sent.index < limit)).all()
+    _demand(bool(there), "uploads() must be about items and attributes that exist")
+    alone = _joined(sent_rows(run, everyone[::2], number))
+    mine = _of_clients(sent, everyone[::2])
+    _demand(_same_rows(mine, alone), "uploads() must give the rows of those asked for, alike whoever else is")
+
+
+def _of_capabilities(run: Run) -> None:
+    can, ratings, state = run.can, run.ratings, run.state
+    items = run.victim.broadcast(state)[0]
+    _demand(len(run.user_factors(0)) == ratings.n_users, "user_factors() must have a row for each client")
+    for attacker in can.attackers:
+        make_attack(attacker.name)
+        _demand(attacker.rounds >= 1, "attackers of a victim must watch at least one round")
+    edges = run.network.edges
+    if edges is not None:
+        ends = np.concatenate([edges.sender, edges.receiver])
+        there = bool(((ends >= 0) & (ends < ratings.n_users)).all())
+        _demand(there, "network() must join clients that exist")
+    _demand(not can.has_biases or hasattr(state, "biases"), "has_biases asks for state.biases")
+    some, predictor = np.arange(3), run.predictor(0)
+    scores, pairs = predictor.scores(some), predictor.pairs(some, some)
+    _demand(scores.shape == (3, ratings.n_items), "scores() must be a table of clients and items")
+    _demand(pairs.shape == (3,), "pairs() must have a prediction for each pair")
+    _demand(bool(np.isfinite(scores).all() and np.isfinite(pairs).all()), "predictions must be finite")
+    news = {
+        "new_clients": (can.new_clients, ratings.attributes),
+        "new_items": (can.new_items, ratings.item_features),
+    }
+    for name, (new, about) in news.items():
+        right = new is None or np.shape(new(state, about[:3])) == (3, items.shape[1])
+        _demand(right, f"{name} must give factors for each of those who are new")
+
+
+def _of_samples(victim: Victim) -> None:
+    """Unrated items that a defense samples take part, or there is an obstacle, whose words users see."""
+    run = start(victim, _ratings(), make_defenses("unrated-sampling:rho=1"), KEY)
+    if victim.capabilities.sampling_obstacle:
+        _demand(_refuses(lambda: run.sample(0)), "sampling_obstacle must be refused")
+        return
+    everyone, sample = np.arange(run.ratings.n_users), run.sample(0)
+    sent, fewer = (
+        _joined(sent_rows(one, everyone, 0, given))
+        for one, given in ((run, sample), (start(victim, run.ratings, (), KEY), None))
+    )
+    _demand(
+        sent.sender.size >= fewer.sender.size,
+        "uploads() must have rows of sampled items; else say sampling_obstacle",
+    )
+
+
+def _of_recordings(victim: Victim) -> None:
+    """Two recordings are alike, and permuted gradients give nothing away."""
+    found = []
+    with TemporaryDirectory() as folder:
+        for name in ("one", "two"):
+            path = Path(folder) / name
+            record(victim, _ratings(), path, rounds=ROUNDS, seed=KEY)
+            found.append(sorted((file.name, file.read_bytes()) for file in path.iterdir()))
+        _demand(found[0] == found[1], "two recordings under one seed must be alike, byte by byte")
+        opened, truth = open_transcript(path), read_truth(truth_path(path))
+        view = opened.view("server" if opened.deliveries is None else "neighbour:0")
+        for attacker in victim.capabilities.attackers[:1]:
+            _read_nothing_of_noise(make_attack(attacker.name), view, truth)
+
+
+def _refuses(act: Callable[[], object]) -> bool:
+    try:
+        act()
+    except InputError:
+        return True
+    return False
+
+
+def _same(first: Any, second: Any) -> bool:
+    """Whether two states hold the same numbers."""
+    if isinstance(first, tuple):
+        return isinstance(second, tuple) and len(first) == len(second) and all(map(_same, first, second))
+    return pickle.dumps(first) == pickle.dumps(second) or bool(np.array_equal(first, second))
+
+
 def _of_rows(defense: Defense, run: Run) -> None:
     everyone = np.arange(run.ratings.n_users)
     formed = _joined(sent_rows(run, everyone, 0))
@@ -136,20 +290,23 @@ def _of_rows(defense: Defense, run: Run) -> None:
     _demand(_same_rows(sent, again), f"{rule} give the same rows for the same seed")
     some = everyone[::2]
     alone = defense.uploaded(_joined(sent_rows(run, some, 0)), run.ratings, 0, KEY)
-    kept = np.isin(sent.sender, some)
-    mine = replace(sent, **{column: getattr(sent, column)[kept] for column in COLUMNS})
+    mine = _of_clients(sent, some)
     _demand(_same_rows(mine, alone), f"{rule} treat a client alike whoever else takes part")
 
 
 def _common(component: Attack | Defense) -> str:
     name = component.name
     _demand(isinstance(name, str) and bool(name), f"a component has a name, got {name!r}")
+    _equals_its_copy(component, name)
+    return name
+
+
+def _equals_its_copy(component: object, name: str) -> None:
     try:
         copy = pickle.loads(pickle.dumps(component))
     except Exception as error:
         raise AssertionError(f"{name!r} must be picklable for worker processes: {error}") from error
     _demand(copy == component, f"{name!r} must equal its pickled copy; a frozen dataclass does")
-    return name
 
 
 def _read_nothing_of_noise(attack: Attack, view: View, truth: Truth) -> None:
@@ -193,10 +350,17 @@ def _ratings() -> Ratings:
 def _joined(batches: Iterator[Rows]) -> Rows:
     """The rows of all clients as one batch."""
     given = list(batches)
-    if len(given) == 1:
-        return given[0]
-    columns = {name: np.concatenate([getattr(one, name) for one in given]) for name in COLUMNS}
-    return replace(given[0], **columns)
+    parts = {name: [getattr(one, name) for one in given] for name in _columns(given[0])}
+    return replace(given[0], **{name: np.concatenate(part) for name, part in parts.items()})
+
+
+def _of_clients(rows: Rows, users: np.ndarray) -> Rows:
+    kept = np.isin(rows.sender, users)
+    return replace(rows, **{name: getattr(rows, name)[kept] for name in _columns(rows)})
+
+
+def _columns(rows: Rows) -> list[str]:
+    return [one.name for one in fields(rows) if getattr(rows, one.name) is not None]
 
 
 def _alike(first: Reconstruction, second: Reconstruction) -> bool:

@@ -106,7 +106,7 @@ class TestNames:
         assert stubs.read_bytes() == Path(fl.__file__).read_bytes()
 
     def test_a_name_of_plugins_says_where_it_is(self):
-        with pytest.raises(AttributeError, match="'Defense'; it is in factorleak.plugins"):
+        with pytest.raises(AttributeError, match="'Defense'; it is in factorleak"):
             fl.Defense  # noqa: B018
 
     def test_an_unknown_name(self):

@@ -1,7 +1,7 @@
 """What authors of attacks, defenses, protocols and client rules need: ``from factorleak import plugins``.
 
 Interfaces (``Attack``, ``Defense``, ``Victim``), what they are given and return, and checks of one's own
-components (``check_attack``, ``check_defense``).
+components (``check_victim``, ``check_defense``, ``check_attack``).
 """
 
 from attacks.base import (
@@ -17,7 +17,7 @@ from attacks.client_rules.differentiable import ClientRule, Family
 from attacks.client_rules.own_rule import client_rule
 from attacks.identify.identification import Identification
 from attacks.inversion.attack import Inversion
-from audit.contracts import check_attack, check_defense
+from audit.contracts import check_attack, check_defense, check_victim
 from audit.scoring.truth import Truth
 from audit.transcript_check import TranscriptCheck
 from victims.common.seeds import Purpose, generator
@@ -76,6 +76,7 @@ __all__ = [
     "all_abstain",
     "check_attack",
     "check_defense",
+    "check_victim",
     "client_rule",
     "generator",
 ]

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import factorleak as fl
-from audit.factories import make_attack, make_defenses
+from audit.factories import make_attack
 from factorleak import plugins
+from victims.protocols.fedmf import FedMF
 
 
 @dataclass(frozen=True)
@@ -107,16 +108,6 @@ class Idle(Changed):
         return (plugins.Attacker("spectrum", 1),)
 
 
-def test_an_attack_of_ours_passes():
-    plugins.check_attack(make_attack("grid"))
-
-
-@pytest.mark.parametrize("text", ["laplace:b=2", "unrated-sampling", "personalized-sampling", "stretching"])
-def test_defenses_of_ours_pass(text):
-    for defense in make_defenses(text):
-        plugins.check_defense(defense)
-
-
 @pytest.mark.parametrize(
     ("broken", "rule"),
     [
@@ -155,3 +146,62 @@ def test_a_broken_defense_is_named(broken, rule):
 def test_attackers_must_exist():
     with pytest.raises(fl.InputError, match="spectral"):
         plugins.check_defense(Idle())
+
+
+class Unseeded(FedMF):
+    def init(self, ratings, seed):
+        return super().init(ratings, 3)
+
+
+class Drifting(FedMF):
+    def init(self, ratings, seed):
+        return super().init(ratings, int(np.random.default_rng().integers(1 << 30)))
+
+
+class Crowded(FedMF):
+    def manifest(self, ratings, rounds):
+        return super().manifest(ratings, rounds).model_copy(update={"n_users": ratings.n_users + 1})
+
+
+class Sociable(FedMF):
+    """Its clients' rows depend on who else uploads."""
+
+    def uploads(self, state, ratings, users, sample=None):
+        for rows in super().uploads(state, ratings, users, sample):
+            yield replace(rows, gradient=rows.gradient * len(users))
+
+
+class Careless(FedMF):
+    """It goes on where factors are not finite."""
+
+    def round(self, state, ratings, received=None, sample=None):
+        try:
+            return super().round(state, ratings, received, sample)
+        except fl.InputError:
+            return state._replace(round=state.round + 1)
+
+
+class Talkative(FedMF):
+    @property
+    def capabilities(self):
+        return replace(super().capabilities, attackers=(plugins.Attacker("telepathy", 1),))
+
+
+@pytest.mark.parametrize(
+    ("broken", "rule"),
+    [
+        (Drifting(), "the same state for the same seed"),
+        (Unseeded(), "another state for another seed"),
+        (Crowded(), "must have n_users"),
+        (Sociable(), "alike whoever else"),
+        (Careless(), "must refuse factors that are not finite"),
+    ],
+)
+def test_a_broken_victim_is_named(broken, rule):
+    with pytest.raises(AssertionError, match=rule):
+        plugins.check_victim(broken)
+
+
+def test_attackers_of_a_victim_must_exist():
+    with pytest.raises(fl.InputError, match="telepathy"):
+        plugins.check_victim(Talkative())
