@@ -90,18 +90,7 @@ class Truth:
         return f"Truth({shape}, ratings={self.ratings.nnz})"
 
     def refuse_unless_about(self, manifest: Manifest) -> None:
-        """Refuse a recording that is not this truth's own, before a table is as wide as claimed.
-
-        Parameters
-        ----------
-        manifest : Manifest
-
-        Raises
-        ------
-        InputError
-            If a client, item or attribute is beyond those of the manifest (attributes count where the
-            protocol has some), or clients x attributes are too many for the rows that are there.
-        """
+        """Refuse a recording that is not this truth's own, before a table is as wide as claimed."""
         about = "give the truth file that was recorded with this transcript"
         widths = (
             ("user", "n_users", int(self.users[-1]) + 1),
@@ -119,19 +108,7 @@ class Truth:
             refuse_absurd_table("the truth", self.users.size, manifest.n_attributes, rows)
 
     def refuse_unless_of(self, users: np.ndarray, names: Mapping[int, str] | None = None) -> None:
-        """Refuse a truth that lacks clients whom an attack may answer about.
-
-        Parameters
-        ----------
-        users : (n_users,)
-        names : mapping of int to str, optional
-            Client -> the name that the recorded program uses.
-
-        Raises
-        ------
-        InputError
-            Naming a few clients of both.
-        """
+        """Refuse a truth that lacks clients whom an attack may answer about."""
         known = np.isin(users, self.users)
         if known.all():
             return
@@ -143,41 +120,14 @@ class Truth:
         )
 
     def rows(self, users: np.ndarray) -> np.ndarray:
-        """Find the row of each client.
-
-        Parameters
-        ----------
-        users : (n_users,)
-
-        Returns
-        -------
-        (n_users,)
-
-        Raises
-        ------
-        InputError
-            If a client is not in the file.
-        """
+        """Find the row of each client."""
         self.refuse_unless_of(users)
         return np.searchsorted(self.users, users)
 
     def ratings_at(
         self, row: Int[np.ndarray, " users"], index: Int[np.ndarray, "a rows"], shape: tuple[int, ...]
     ) -> Float[np.ndarray, "users rows"]:
-        """Look up the rating of each (client, item), 0 where there is none.
-
-        Parameters
-        ----------
-        row : (n_users,)
-            Rows of the clients.
-        index : (1 or n_users, n_rows)
-        shape : tuple of int
-            Of the result.
-
-        Returns
-        -------
-        (n_users, n_rows)
-        """
+        """Look up the rating of each (client, item), 0 where there is none."""
         n_columns = self.ratings.shape[1]
         index = np.minimum(index, n_columns)  # beyond the last rated item: the empty last column
         if index.shape[0] == 1 and n_columns <= DENSE * index.size + DENSE_CELLS // row.size:
@@ -195,17 +145,7 @@ class Truth:
     def attributes_of(
         self, row: Int[np.ndarray, " users"], n_attributes: int
     ) -> Float[np.ndarray, "users attributes"]:
-        """Take the attributes of some rows.
-
-        Parameters
-        ----------
-        row : (n_users,)
-        n_attributes : int
-
-        Returns
-        -------
-        (n_users, n_attributes)
-        """
+        """Take the attributes of some rows."""
         table = np.zeros((row.size, n_attributes))
         width = min(n_attributes, self.attributes.shape[1])
         table[:, :width] = self.attributes[row, :width]
