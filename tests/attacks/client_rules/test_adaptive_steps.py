@@ -57,9 +57,9 @@ def test_the_rule_is_that_of_the_program(rule: AdaptiveSteps):
     assert (np.abs(np.asarray(after) - u) > 0.01).all()
 
 
-@pytest.mark.parametrize("rule", ADAPTIVE, ids=lambda one: one.name)
-def test_slopes_are_those_of_finite_differences(rule: AdaptiveSteps):
-    """Of all rows by factor, ratings and constants, beside a row of padding."""
+def test_slopes_are_those_of_finite_differences():
+    """Of all rows of Adagrad by factor, ratings and constants, beside a row of padding."""
+    rule = ADAPTIVE[-1]
     rng = np.random.default_rng(3)
     v = np.vstack([rng.normal(0, 0.3, (5, 3)), np.zeros((1, 3))])
     u, r = rng.normal(0, 0.3, 3), rng.integers(1, 6, 5).astype(float)

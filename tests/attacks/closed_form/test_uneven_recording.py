@@ -18,7 +18,6 @@ USERS = 12
 @pytest.mark.parametrize(
     ("client", "items", "least"),
     [
-        (ShuffledPasses(0.02, passes=3, batch=16, mean=True), 160, 0.6),
         (ShuffledPasses(0.02, passes=2, batch=8, mean=True), 160, 0.6),
     ],
     ids=str,

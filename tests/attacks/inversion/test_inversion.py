@@ -37,9 +37,6 @@ def score(found: Reconstruction, ratings: np.ndarray) -> tuple[int, int]:
         pytest.param(Program(Client(dtype=np.float32)), 0.98, marks=pytest.mark.thorough),
         pytest.param(Program(Client(mean=True, rate=0.5), "delta"), 0.98, marks=pytest.mark.thorough),
         pytest.param(Program(Client(steps=20, rate=0.01)), 0.9, marks=pytest.mark.thorough),
-        pytest.param(
-            Program(Client(ratio=2.0, moves=False), "gradient", n_users=6), 0.9, marks=pytest.mark.thorough
-        ),
         pytest.param(Program(biases=True), 1.0, marks=pytest.mark.thorough),
     ],
     ids=lambda one: str(one) if isinstance(one, float) else f"{one.client} {one.upload} {one.biases}",

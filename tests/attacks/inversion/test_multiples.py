@@ -18,8 +18,12 @@ from tests.attacks.client_rules.test_local_passes import LEVELS, manifest
 
 @pytest.mark.parametrize(
     ("rating", "allowed", "several"),
-    [(4.0, 1e-9, False), (4.0, 0.02, True), ([1.0, 5.0, 2.0, 3.0, 3.0], 0.02, False)],
-    ids=["all digits", "few", "no multiple"],
+    [
+        ([1.0, 5.0, 2.0, 3.0, 3.0], 0.02, False),
+    ],
+    ids=[
+        "no multiple",
+    ],
 )
 def test_a_multiple_that_explains_as_much_leaves_a_client_open(rating, allowed: float, several: bool):
     """Three steps of a client whose rate is fitted; what bends the rows is a hundredth of them."""

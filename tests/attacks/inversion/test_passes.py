@@ -21,14 +21,16 @@ from victims.transcript.reader import open_transcript
 @pytest.mark.parametrize(
     "client",
     [
-        Passer(passes=2, momentum=0.9, rate=0.003),
         pytest.param(
             Passer(batch=4, mean=True, rate=0.02, momentum=0.7, nesterov=True, decay=0.1),
             marks=pytest.mark.thorough,
         ),
         pytest.param(Passer(passes=1, momentum=0.8, coasts=False), marks=pytest.mark.thorough),
     ],
-    ids=["by rating", "minibatches, Nesterov, decay", "one pass, the factor alone"],
+    ids=[
+        "minibatches, Nesterov, decay",
+        "one pass, the factor alone",
+    ],
 )
 def test_passes_with_momentum_that_nobody_declared_are_read(client: Passer, tmp_path: Path):
     """In the order of the rows; nobody was answered before."""

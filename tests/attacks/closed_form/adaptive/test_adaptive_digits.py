@@ -74,7 +74,6 @@ def test_few_rows_tell_nothing():
 @pytest.mark.parametrize(
     ("client", "least"),
     [
-        (AdaptiveClient(steps=1), 0.98),
         (AdaptiveClient(steps=1, decay=0.01, mean=False), 0.98),
         pytest.param(AdaptiveClient("rmsprop", steps=1, rate=0.001), 0.98, marks=pytest.mark.thorough),
         pytest.param(AdaptiveClient("adagrad", steps=1, rate=1e-3), 0.9, marks=pytest.mark.thorough),

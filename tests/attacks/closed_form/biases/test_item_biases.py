@@ -48,7 +48,6 @@ def recorded(path, table, levels, biases, *, dtype=np.float64, per_rating=False)
     ("dtype", "per_rating"),
     [
         pytest.param(np.float64, False, id="one step"),
-        pytest.param(np.float32, True, id="per rating, single precision"),
         pytest.param(np.float32, False, id="one step, single precision", marks=pytest.mark.thorough),
         pytest.param(np.float64, True, id="per rating", marks=pytest.mark.thorough),
     ],

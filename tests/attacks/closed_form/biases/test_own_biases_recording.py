@@ -78,10 +78,9 @@ def both_ends(table: np.ndarray, levels: np.ndarray) -> np.ndarray:
         {"own_decay": 0.1},
         {"mean": True, "rate": 0.1},
         {"per_rating": True},
-        {"column": True},
         {"dtype": np.float32, "rate": 0.02, "decay": 0.1, "mean": True, "rounds": 6},
     ],
-    ids=["sums", "two rounds", "a decay of its own", "means", "a decay for each rating", "column", "single"],
+    ids=["sums", "two rounds", "a decay of its own", "means", "a decay for each rating", "single"],
 )
 @pytest.mark.parametrize("levels", [STARS, HALVES], ids=["stars", "halves"])
 def test_rounds_tell_the_shift(tmp_path, levels, program):

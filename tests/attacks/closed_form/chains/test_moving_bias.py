@@ -33,7 +33,6 @@ def recorded(path, *, item_biases, dtype=np.float64, batch=1, shrink=1.0, levels
 @pytest.mark.parametrize(
     ("item_biases", "dtype", "batch"),
     [
-        (1, np.float32, 1),
         (0, np.float64, 1),
         pytest.param(1, np.float64, 3, marks=pytest.mark.thorough),
         pytest.param(0, np.float64, 3, marks=pytest.mark.thorough),

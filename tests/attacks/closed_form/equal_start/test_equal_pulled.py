@@ -74,10 +74,7 @@ def read(
     ("program", "levels", "rounds"),
     [
         (Program(), HALVES, 1),
-        (Program(after=True, dtype=np.float32), STARS, 1),
         (Program(mu=0.3, decay=0.3, scale=1.0), STARS, 2),
-        (Program(rate=1e-3, mu=1e-4, decay=0.0, after=True), HALVES, 3),
-        (Program(scale=0.3), STARS, 1),  # rows are as long as factors, and taken for weights
     ],
 )
 def test_constants_that_nobody_told_are_found_with_the_ratings(tmp_path, program, levels, rounds):

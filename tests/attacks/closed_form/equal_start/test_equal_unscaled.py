@@ -47,7 +47,10 @@ def read(path) -> tuple[int, int]:
 
 @pytest.mark.parametrize(
     ("dtype", "scale", "mu", "after"),
-    [(np.float64, 1e-3, 1e-4, True), (np.float64, -0.5, 0.0, False), (np.float32, 1.0, 1e-4, True)],
+    [
+        (np.float64, -0.5, 0.0, False),
+        (np.float32, 1.0, 1e-4, True),
+    ],
 )
 def test_order_alone_tells_the_ratings(tmp_path, dtype, scale, mu, after):
     recorded(tmp_path / "run", dtype, scale, mu, after)

