@@ -11,7 +11,7 @@ import pytest
 import factorleak as fl
 from attacks.base import Scope
 from attacks.closed_form.uploads.item_rows import BATCH_BYTES, rows_of
-from tests.attacks.closed_form.centres.test_centred_recording import sizes
+from tests.attacks.closed_form.test_centres import sizes
 from tests.oracles.aligned import item_answers
 from victims.transcript.manifest import Manifest
 from victims.transcript.writer import TranscriptWriter
