@@ -32,12 +32,12 @@ if not any("benchmarks" in word for word in sys.argv):  # timed: compiled as for
     os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false")
     os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
     # before what it checks is imported; the thorough half computes for longer what the other one has checked
-    if {"thorough", "repeated"} & set(sys.argv) and "PYTEST_XDIST_WORKER" not in os.environ:
+    if "thorough" in sys.argv and "PYTEST_XDIST_WORKER" not in os.environ:
         os.environ["FACTORLEAK_TESTS_UNCHECKED"] = "1"
     if "FACTORLEAK_TESTS_UNCHECKED" not in os.environ:
-        import tests.checked_types  # noqa: F401
+        import tests.tools.checked_types  # noqa: F401
     else:  # imported now, that file would find that it comes too late
-        collect_ignore = ["checked_types.py", "test_checked_types.py"]
+        collect_ignore = ["tools/checked_types.py"]
 
 import jax
 import pytest
@@ -53,27 +53,12 @@ from victims.transcript.reader import open_transcript
 from victims.transcript.recorded import Transcript
 from victims.transcript.view import View
 
-LONG = ("thorough", "repeated")  # what a plain ``pytest`` leaves out
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 SCENARIOS = [
     (update, weighting)
     for update in ("semi-als", "sgd")
     for weighting in ("observed-only", "include-unrated")
 ]
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Cases in ``tests/repeated.txt`` are repeated, and not thorough even where their test is."""
-    repeated = set((Path(__file__).parent / "repeated.txt").read_text().splitlines())
-    for item in items:
-        if item.nodeid in repeated:
-            item.own_markers = [mark for mark in item.own_markers if mark.name != "thorough"]
-            item.add_marker(pytest.mark.repeated)
-
-
-def computes_for_long(item: pytest.Item) -> bool:
-    """Whether a test is in none of the runs that a plain ``pytest`` is."""
-    return any(item.get_closest_marker(name) for name in LONG)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -95,7 +80,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     Not those that compute for long: a few of their files take most of their time.
     """
-    if config.option.markexpr in LONG or config.option.dist != "load":
+    if config.option.markexpr == "thorough" or config.option.dist != "load":
         return None
     from xdist.scheduler import LoadFileScheduling
 
@@ -112,10 +97,11 @@ def pytest_unconfigure() -> None:
 def optimised(request: pytest.FixtureRequest) -> Iterator[None]:
     """With the optimiser's passes, for a module whose programs run longer than they compile.
 
-    Those of its thorough and repeated tests do: where none of them is selected, nothing changes. It holds
+    Those of its thorough tests do: where none of them is selected, nothing changes. It holds
     from the first test that asks for it to the end of the module: where some do, they come last.
     """
-    if not any(computes_for_long(item) for item in request.session.items if item.path == request.path):
+    here = (item for item in request.session.items if item.path == request.path)
+    if not any(item.get_closest_marker("thorough") for item in here):
         yield
         return
     before = jax.config.read("jax_disable_most_optimizations")

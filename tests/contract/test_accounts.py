@@ -106,7 +106,7 @@ def assert_rows_are_all(victim: Victim, text: str, n_rounds: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [name if name == "fedmf" else pytest.param(name, marks=pytest.mark.thorough) for name in NAMES]
+    "name", [name if name == "pdmfrec" else pytest.param(name, marks=pytest.mark.thorough) for name in NAMES]
 )
 def test_what_has_a_number_sends_nothing_but_rows(name):
     checked = 0

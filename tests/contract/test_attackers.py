@@ -25,6 +25,8 @@ GROUND = {
     "paillier": ("fedmvmf", "paillier:ideal=true"),
     "secure-sum": ("pdmfrec", "secure-sum"),
 }
+# between them, all attacks that a declaration names
+ONCE = {"dpmf-yang", "fedmf", "objective-noise", "pdmfrec", "secure-sum"}
 SILENT = {
     ("decentralised-mf", "aggregate"),
     ("fedmf", "aggregate"),
@@ -36,13 +38,10 @@ def community():
     return generate(Synthetic(users=12, items=60, ratings_per_user=10.0, single=0.0, seed=1))
 
 
-REPEATED = {"gaussian", "laplace", "fedmvmf"}  # what another one of the default run shows of the same attacks
-
-
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[pytest.mark.thorough] if name in REPEATED else [])
+        pytest.param(name, marks=[] if name in ONCE else [pytest.mark.thorough])
         for name in (*BUILT_IN["victims"], *BUILT_IN["defenses"])
     ],
 )

@@ -30,25 +30,26 @@ ATTACKS = list(BUILT_IN["attacks"])
 VERBS = {"victims": {"init", "manifest"}, "attacks": {"attack"}, "defenses": {"Defense"}}
 INTERFACES = {"Victim", "Attack", "Defense"}
 READERS = [name for name in ATTACKS if not name.startswith("guess")]
-COMPILED = [name for name in ATTACKS if name.startswith(("root-", "likelihood"))]
-# solvers for which root-hybr stands in the other scenarios
-ONE_SCENARIO = [name for name in COMPILED if name.startswith("root-") and name != "root-hybr"]
+SOLVERS = [name for name in ATTACKS if name.startswith(("root-", "likelihood"))]
+# what computes for long meets one scenario, solvers one of each weighting and update in turn
+MET = {name: SCENARIOS[(0, 3)[place % 2]] for place, name in enumerate(SOLVERS)}
+MET |= dict.fromkeys(("inversion", "trajectory", "undeclared"), SCENARIOS[3])
+THOROUGHLY = ("root-hybr", "likelihood")  # which meet the others, too
 
 
 def by_scenario(names, thorough=()):
-    """Attacks by scenarios; what compiles for each meets one scenario, in turn, and the others thoroughly.
-
-    Those of ``thorough`` meet all of them so; those of ``ONE_SCENARIO`` no others.
-    """
-    pairs = []
-    for scenario in SCENARIOS:
-        for name in names:
-            mine = SCENARIOS[(0, 3)[COMPILED.index(name) % 2]] if name in COMPILED else scenario
-            if name in ONE_SCENARIO and scenario != mine:
-                continue
-            marks = [pytest.mark.thorough] if scenario != mine or name in thorough else []
-            pairs.append(pytest.param(scenario, name, marks=marks, id="/".join((*scenario, name))))
-    return pairs
+    """Attacks by scenarios; those of ``thorough`` are thorough everywhere."""
+    return [
+        pytest.param(
+            scenario,
+            name,
+            id="/".join((*scenario, name)),
+            marks=[pytest.mark.thorough] if MET.get(name, scenario) != scenario or name in thorough else [],
+        )
+        for scenario in SCENARIOS
+        for name in names
+        if MET.get(name, scenario) == scenario or name in THOROUGHLY
+    ]
 
 
 def small(view, name):
@@ -141,7 +142,7 @@ class TestContract:
     @pytest.mark.parametrize(
         "name",
         [
-            pytest.param(name, marks=[pytest.mark.thorough] if name in COMPILED else [])
+            pytest.param(name, marks=[pytest.mark.thorough] if name in SOLVERS else [])
             for name in ATTACKS
             if name != "eq24-printed"  # with the slips of its paper it answers nobody
         ],
@@ -182,12 +183,13 @@ class TestEveryAttack:
         assert found.users.size == 0
 
 
+LONG = ("likelihood", "root-anderson", "root-krylov", "root-linearmixing", "undeclared")
 LONGEST = "semi-als/include-unrated/likelihood"  # of which the other scenarios show the same in less time
 
 
 @pytest.mark.parametrize(
     ("scenario", "name"),
-    [one for one in by_scenario(READERS, thorough=("likelihood", "root-krylov")) if one.id != LONGEST],
+    [one for one in by_scenario(READERS, LONG) if one.id != LONGEST],
 )
 def test_a_shuffled_transcript_gives_no_advantage(transcripts, name, scenario):
     """The null: gradients dealt out anew. Where an attack answers at all it must not beat the guess,

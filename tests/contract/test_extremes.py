@@ -21,16 +21,8 @@ from victims.transcript.reader import open_transcript
 ATTACKS = list(entries("attacks"))
 COMPILED = [name for name in ATTACKS if name.startswith(("likelihood", "trajectory", "root", "inversion"))]
 QUICK = [name for name in ATTACKS if name not in COMPILED]
-OPENED = {"quick": 2, "compiled": 1}  # cases of each scenario that are not refused
-SAMPLES = [
-    pytest.param(
-        scenario, kind, most, id=f"{'/'.join(scenario)}-{kind}",
-        marks=[] if (scenario, kind) == (SCENARIOS[3], "compiled") else [pytest.mark.thorough],
-    )
-    for scenario in SCENARIOS
-    for kind, most in OPENED.items()
-    if kind == "quick" or scenario in (SCENARIOS[0], SCENARIOS[3])  # both updates, both weightings
-]  # fmt: skip
+SAMPLES = [(scenario, QUICK, 2) for scenario in SCENARIOS]  # cases of each that are not refused
+SAMPLES.append((SCENARIOS[0], COMPILED, 1))
 
 
 def shuffled(scenario: tuple[str, str]) -> list[Extreme]:
@@ -40,15 +32,16 @@ def shuffled(scenario: tuple[str, str]) -> list[Extreme]:
     return [every[place] for place in order]
 
 
-@pytest.mark.parametrize(("scenario", "kind", "most"), SAMPLES)
-def test_refused_or_answered_or_abstained(tmp_path, scenario, kind, most):
+@pytest.mark.thorough
+@pytest.mark.parametrize(("scenario", "attacks", "most"), SAMPLES)
+def test_refused_or_answered_or_abstained(tmp_path, scenario, attacks, most):
     truth, opened = truth_of(scenario, tmp_path), 0
     for extreme in shuffled(scenario):
         seen = views_of(extreme, scenario, tmp_path)
         if isinstance(seen, Outcome):
             assert seen.what == "refused", (extreme.name, seen.words)
             continue
-        for name in QUICK if kind == "quick" else COMPILED:
+        for name in attacks:
             result = outcome(name, seen["server"], truth, tmp_path)
             assert result.what in ("answered", "abstained"), (extreme.name, name, result.words)
         opened += 1

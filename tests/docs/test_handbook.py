@@ -19,7 +19,14 @@ SNIPPET = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
 
-LONG = ("add-a-defense", "add-a-client-rule")  # add-an-attack stands for them
+LONG = (  # seconds each
+    "README",
+    "add-a-client-rule",
+    "add-a-defense",
+    "add-an-attack",
+    "make-a-page",
+    "record-another-program",
+)
 
 
 def pages_with_snippets() -> list[Path]:

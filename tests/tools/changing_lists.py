@@ -14,7 +14,7 @@ import numpy as np
 
 import factorleak as fl
 from audit.scoring.truth import read_truth
-from tests.attacks.closed_form.uploads.test_repeated_noise import recorded
+from tests.attacks.closed_form.test_uploads import recorded_of_repeated_noise as recorded
 from victims.transcript.beside import truth_path
 
 PARTS, SEEDS = (0.9, 0.8, 0.7), range(12)

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from tests.attacks.closed_form.uploads.test_fitted_chain import half_precision
+from tests.attacks.closed_form.test_uploads import half_precision
 from tests.tools.programs import BAR, answers
 
 

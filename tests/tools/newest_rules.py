@@ -20,7 +20,7 @@ import numpy as np
 
 import factorleak as fl
 from factorleak import plugins
-from tests.attacks.client_rules.test_paired_labels import trained
+from tests.attacks.test_client_rules import trained
 from tests.oracles.adaptive_client import AdaptiveClient
 from tests.tools.identify import GRIDS
 

@@ -11,7 +11,7 @@ import pytest
 import factorleak as fl
 from attacks.base import Scope
 from attacks.closed_form.uploads.item_rows import BATCH_BYTES, rows_of
-from tests.attacks.closed_form.centres.test_centred_recording import sizes
+from tests.attacks.closed_form.test_centres import sizes
 from tests.oracles.aligned import item_answers
 from victims.transcript.manifest import Manifest
 from victims.transcript.writer import TranscriptWriter
@@ -227,26 +227,17 @@ def clipped_as_a_whole(rows, ratings, v):
     return rows * min(1.0, 1.0 / np.linalg.norm(rows))
 
 
-CHANGES = [
-    (with_pull, 0.98),
-    (with_pull_of_a_mean, 0.98),
-    (half_precision, 0.98),
-    (eight_bits, 0.9),
-    (clipped_as_a_whole, 0.98),
-]
-
-
 @pytest.mark.parametrize(
     ("change", "least", "mean"),
     [
-        pytest.param(
-            *change, mean, id=f"{change[0].__name__}-{'mean' if mean else 'sum'}",
-            marks=[] if mean == (number % 2 == 1) else [pytest.mark.thorough],
-        )
-        for number, change in enumerate(CHANGES)
-        for mean in (False, True)
+        (with_pull, 0.98, True),
+        (with_pull_of_a_mean, 0.98, False),
+        (half_precision, 0.98, False),
+        pytest.param(half_precision, 0.98, True, marks=pytest.mark.thorough),
+        (eight_bits, 0.9, False),
+        (clipped_as_a_whole, 0.98, False),
     ],
-)  # fmt: skip
+)
 def test_what_programs_do_to_their_rows(tmp_path, table, change, least, mean):
     """Regularised, rounded and clipped rows, of which nothing is declared: whoever is answered is right."""
 
@@ -275,7 +266,12 @@ def test_rows_clipped_one_by_one(tmp_path, table):
     assert 0.35 < answers / (table > 0).sum() < 0.75
 
 
-@pytest.mark.parametrize(("steps", "rate"), [(3, 0.02), (5, 0.01)])
+@pytest.mark.parametrize(
+    ("steps", "rate"),
+    [
+        (5, 0.01),
+    ],
+)
 def test_short_local_steps_are_nearly_one(tmp_path, table, steps, rate):
     """Changes of the factors after several small steps: one step of an unknown scale is near enough."""
 

@@ -32,9 +32,7 @@ NAMED = {  # keys that the rows of such a program always show
     "cross-entropy": {"loss": "logistic", "link": "sigmoid"},
     "sigmoid-per-rating": {"loss": "squared", "link": "sigmoid", "order": "per-rating"},
     "unit-ball": {"rule": "projected-sgd", "start": "kept"},
-    "clipped-prediction": {},
     "clipped-error-per-rating": {"clip": [-4.0, 4.0], "order": "per-rating"},
-    "noise": {},
 }
 
 
@@ -127,7 +125,6 @@ def test_sum_and_mean_are_left_open_where_all_clients_have_as_many_ratings(tmp_p
 @pytest.mark.parametrize(
     ("rule", "keys"),
     [
-        ("three-steps", {"local_steps": 3, "moves_items": True, "reduction": "sum"}),
         ("three-steps-mean", {"local_steps": 3, "reduction": "mean"}),
         ("three-passes", {"local_steps": 3, "order": "per-rating"}),
     ],

@@ -524,7 +524,6 @@ def without(view, *names):
     ("scenario", "name", "factor"),
     [
         (("semi-als", "include-unrated"), "alpha", 1.5),
-        (("sgd", "observed-only"), "client_learning_rate", 2.0),
     ],
 )
 @pytest.mark.thorough

@@ -11,7 +11,8 @@ from attacks.trajectory.judgement import lowered_before_stretching
 from attacks.trajectory.trajectory_model import Fitted
 from audit.scoring.truth import read_truth
 from tests.attacks.closed_form.test_common_numbers import right_differences
-from tests.attacks.closed_form.uploads.test_repeated_noise import DECLARED, recorded
+from tests.attacks.closed_form.test_uploads import DECLARED
+from tests.attacks.closed_form.test_uploads import recorded_of_repeated_noise as recorded
 from victims.transcript.beside import truth_path
 
 RIGHT, WRONG = (

@@ -51,7 +51,7 @@ BLOCKS = {
         "quality --victim mf --defense laplace:b=1 --rounds 1 --runs 2 --scenario existing",
     ),
 }
-SLOW = {"claims", "sweep", "predict"}
+SLOW = {"audit", "claims", "sweep", "predict", "predict dpmf-yang"}
 IN_ONE_PROCESS = {"audit", "cost"}
 
 

@@ -21,12 +21,6 @@ ENDLESS = (
     "SELECT n AS user, 1 AS item, 3 AS rating FROM more"
 )
 CASES = {
-    "a computed rating": (
-        "duckdb",
-        ["CREATE TABLE r(user INT, item INT, rating INT AS (length(repeat('x', 10000000)) % 5 + 1))",
-         "INSERT INTO r(user, item) SELECT i, i % 7 FROM range(2000) t(i)"],
-        "", "column 'rating' is computed by what the file says",
-    ),
     "a computed name": (
         "duckdb",
         ["CREATE TABLE r(item INT, rating INT, \"user\" VARCHAR AS (repeat('x', 10000000)))",
@@ -61,7 +55,6 @@ CASES = {
         "", "4,096 characters",
     ),
 }  # fmt: skip
-REPEATED = ("a computed name", "an endless view")  # a computed rating, and a view of SQLite, say the same
 LOAD = """
 import re, sys
 from pathlib import Path
@@ -75,13 +68,12 @@ except InputError as error:
 """
 
 
-# the largest file; "run lengths" and "long texts of SQLite" show the same of numbers and of another database
-LONG = "run lengths of text"
-
-
 @pytest.mark.parametrize(
     "case",
-    [pytest.param(case, marks=[pytest.mark.thorough] if case in (LONG, *REPEATED) else []) for case in CASES],
+    [
+        pytest.param(case, marks=[] if case == "an endless view of SQLite" else [pytest.mark.thorough])
+        for case in CASES
+    ],
 )
 def test_it_ends_in_an_error(tmp_path, case):
     """Before: a computed column was computed for every row, and texts were decoded, until memory was full."""

@@ -100,7 +100,7 @@ def test_new_clients_and_items_are_ridge_regressions(ratings):
     np.testing.assert_allclose(gradient, 0, atol=1e-10)
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("scenario", ["existing", "new item"])
 def test_encryption_changes_the_ranking_by_rounding_alone(ratings, scenario):
     chosen = case(scenario, ratings, 3)
     sampling = make_defenses("unrated-sampling:rho=1")

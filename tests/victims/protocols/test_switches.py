@@ -107,10 +107,10 @@ def one_client(name, switches, run, user):
 
 # every switch with one victim, every victim with the switches that its own code looks at
 DEFAULT = {
-    "fedmf": set(SWITCHES) - {"per-rating", "biases"},  # of mf, too
+    "fedmf": set(SWITCHES) - {"per-rating", "biases", "minibatches"},  # of mf, too
     "mf": {"per-rating", "minibatches", "mean", "biases", "moving biases"},
     "mf each": {"minibatches"},
-    "fedmvmf": {"minibatches", "copies", "biases", "moving biases"},
+    "fedmvmf": {"copies", "biases", "moving biases"},
     "include-unrated": {"mean", "copies", "biases"},
 }
 

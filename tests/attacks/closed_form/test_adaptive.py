@@ -1,0 +1,326 @@
+"""Adaptive optimizers: digits of one step, fits of several, and recordings."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+import factorleak as fl
+from attacks.client_rules.adaptive_steps import ADAM, RATE
+from attacks.closed_form.adaptive import adaptive_choice
+from attacks.closed_form.adaptive.adaptive_choice import IN_VAIN, PER_STEP, Effort, asked_of
+from attacks.closed_form.adaptive.adaptive_digits import FORMS, digits
+from attacks.closed_form.adaptive.adaptive_fit import Fit, Rule, fitted
+from attacks.closed_form.adaptive.adaptive_gradients import gradient_views
+from attacks.closed_form.adaptive.adaptive_numbers import Own
+from attacks.closed_form.adaptive.adaptive_recording import NOT_FITTED, ONE_STEP, OPEN_ENDS
+from attacks.closed_form.adaptive.adaptive_search import KINDS, search
+from factorleak import plugins
+from tests.oracles.adaptive_client import LEVELS, AdaptiveClient
+
+# One step of Adam and its relatives: gradients by their last digits, and what is read of these.
+
+
+RNG = np.random.default_rng(0)
+V, U, R = RNG.normal(0, 0.3, (15, 5)), RNG.normal(0, 0.3, 5), RNG.integers(1, 6, 15).astype(float)
+GRADIENT = np.outer(R - V @ U, U)
+
+
+def below_the_root(start: float, dtype: type = float) -> np.ndarray:
+    """A step of Keras' or TensorFlow's kind, rows being differences of copies."""
+    v = V.astype(dtype)
+    return (v + 0.01 * GRADIENT / np.sqrt(GRADIENT**2 + start)).astype(dtype) - v
+
+
+@pytest.mark.parametrize(
+    ("rows", "form"),
+    [
+        (AdaptiveClient(steps=1).change(U, R, V), (1, False)),
+        (AdaptiveClient(steps=1, rate=1e-4, mean=False).change(U, R, V), (1, False)),
+        (AdaptiveClient("rmsprop", steps=1).change(U, R, V), (1, False)),
+        (AdaptiveClient("adagrad", steps=1).change(U, R, V), (1, False)),
+        (AdaptiveClient(steps=1, decay=0.01).change(U, R, V), (1, True)),
+        (below_the_root(1e-7), (2, False)),
+        (below_the_root(0.1, np.float32), (2, False)),
+    ],
+    ids=["adam", "small rate", "rmsprop", "adagrad", "adamw", "eps below the root", "single precision"],
+)
+def test_gradients_are_told_as_well_as_is_said(rows, form):
+    """Up to one number, eps; eight deviations of 15 rows are less than one chance in a trillion."""
+    told = digits(rows, V.astype(rows.dtype), *form)
+    assert told is not None
+    ratio = told.gradient / GRADIENT
+    off = np.abs(ratio / np.median(ratio) - 1).max(axis=1)
+    assert (np.sign(told.gradient) == np.sign(GRADIENT)).all()
+    assert (off <= 8 * (told.error + np.median(told.error)) + 1e-9).all()
+    assert told.error.max() < 1e-4
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+@pytest.mark.parametrize(
+    "rows",
+    [
+        0.01 * np.sign(GRADIENT),
+        0.01 * GRADIENT,
+        (V + 0.01 * GRADIENT) - V,
+        AdaptiveClient(steps=2).change(U, R, V),
+        AdaptiveClient(steps=1).change(U, R, V) + RNG.normal(0, 1e-14, V.shape),
+        np.where(V > 0.5, 0.0, AdaptiveClient(steps=1).change(U, R, V)),
+        AdaptiveClient(steps=1).change(U, R, V).astype(np.float32),
+    ],
+    ids=["signs", "gradients", "differences", "two steps", "noise", "zeros", "single precision"],
+)
+def test_other_rows_tell_nothing(rows, form):
+    assert digits(rows, V.astype(rows.dtype), *form) is None
+
+
+def test_few_rows_tell_nothing():
+    rows = AdaptiveClient(steps=1).change(U, R, V)
+    assert digits(rows[:2], V[:2], 1, False) is None
+    assert digits(rows[:, :2], V[:, :2], 1, False) is None
+    assert digits(rows[:3], V[:3], 1, False) is not None
+
+
+@pytest.mark.parametrize(
+    ("client", "least"),
+    [
+        (AdaptiveClient(steps=1, decay=0.01, mean=False), 0.98),
+        pytest.param(AdaptiveClient("rmsprop", steps=1, rate=0.001), 0.98, marks=pytest.mark.thorough),
+        pytest.param(AdaptiveClient("adagrad", steps=1, rate=1e-3), 0.9, marks=pytest.mark.thorough),
+    ],
+    ids=str,
+)
+def test_ratings_of_one_step_are_read(tmp_path, client, least):
+    """Nothing declared, as changes or as weights: none wrongly."""
+    truth = client.recorded(tmp_path / "t", 4, 0, weights=client.mean)
+    found = fl.attack(tmp_path / "t", "undeclared")
+    answers = [(one["value"], truth[one["user"], one["index"]]) for one in found.columns()]
+    value, own = (np.concatenate(part) for part in zip(*answers, strict=True))
+    told = np.isfinite(value)
+    assert (np.abs(value - own)[told] < 0.1).all()
+    assert told.sum() >= least * (truth > 0).sum()
+
+
+@pytest.mark.thorough
+def test_who_has_too_few_rows_is_left_open(tmp_path):
+    """Among those who are read; two rows are no table that judges itself."""
+    rng, client = np.random.default_rng(4), AdaptiveClient(steps=1)
+    v = rng.normal(0, 0.3, (30, 4))
+    with fl.Recorder(tmp_path / "t", rating_levels=[1.0, 2.0, 3.0, 4.0, 5.0]) as recorder:
+        recorder.broadcast(0, v)
+        for user in range(6):
+            items = np.arange(2) if user == 0 else rng.choice(30, 10, replace=False)
+            r = rng.integers(1, 6, items.size).astype(float)
+            recorder.upload(0, user, client.change(rng.normal(0, 0.3, 4), r, v[items]), items)
+    found = fl.attack(tmp_path / "t", "undeclared")
+    assert found.abstained[0] == ONE_STEP
+    assert len(found.abstained) <= 2
+    assert all(column.size == 6 for column in found.diagnostics.values())
+
+
+def test_other_recordings_show_no_gradients(tmp_path):
+    """Steps of two, and single precision, have no such view."""
+    AdaptiveClient(steps=2).recorded(tmp_path / "two", 8, 0)
+    AdaptiveClient(steps=1).recorded(tmp_path / "single", 8, 0, dtype=np.float32)
+    for name in ("two", "single"):
+        assert not list(gradient_views(fl.open_transcript(tmp_path / name).view("server")))
+
+
+# Ratings and factor of single clients that take steps of Adam, fitted when the rule is known.
+
+
+EPS = 2.0**-52
+
+
+def answers(
+    client: AdaptiveClient, rule: Rule, seeds: range, n: int, k: int, digits: type = float
+) -> tuple[int, int]:
+    """How many clients are told, and how many of these with any wrong rating."""
+    told = wrong = 0
+    for seed in seeds:
+        rng = np.random.default_rng(seed)
+        u, v, r = rng.normal(0, 0.3, k), rng.normal(0, 0.3, (n, k)), rng.choice(LEVELS, n)
+        rows = (client.change(u, r, v) + v).astype(digits).astype(float) - v
+        digit = float(np.finfo(digits).eps) * np.abs(v).max() / np.abs(rows).max()
+        fit = fitted(Own(rows, v, np.zeros(n), np.array(LEVELS), digit), rule)
+        if fit is not None and fit.told:
+            told += 1
+            wrong += not np.array_equal(fit.ratings, r)
+    return told, wrong
+
+
+@pytest.mark.parametrize("rate", [0.002, 0.01, 0.1])
+def test_two_steps(rate):
+    """Most, and none wrongly."""
+    told, wrong = answers(AdaptiveClient(rate=rate), Rule(ADAM, 2, rate), range(8), 15, 5)
+    assert told >= 4
+    assert wrong == 0
+
+
+def test_more_steps():
+    """About half of clients."""
+    told, wrong = answers(AdaptiveClient(steps=4, rate=0.005), Rule(ADAM, 4, 0.005), range(6), 15, 4)
+    assert told >= 2
+    assert wrong == 0
+
+
+def test_few_digits_are_not_answered_wrongly():
+    """Single precision, and a rate that leaves next to nothing of the ratios."""
+    for rate in (0.001, 0.02):
+        _, wrong = answers(AdaptiveClient(rate=rate), Rule(ADAM, 2, rate), range(4), 15, 5, np.float32)
+        assert wrong == 0
+
+
+@pytest.mark.parametrize("other", [Rule(ADAM, 3, 0.01), Rule(ADAM, 2, 0.012)], ids=["steps", "rate"])
+def test_another_rule_explains_nothing(other):
+    """Three steps for two; a rate that is not near."""
+    assert answers(AdaptiveClient(), other, range(2), 15, 5) == (0, 0)
+
+
+def test_ratings_off_the_grid_are_not_answered():
+    assert answers(AdaptiveClient(less=0.53), Rule(ADAM, 2, 0.01), range(3), 15, 5) == (0, 0)
+
+
+# Steps of Adam between broadcast and upload, of recordings that declare nothing.
+
+
+def score(found: fl.Reconstruction, truth: np.ndarray) -> tuple[int, int]:
+    """Clients answered, and wrong ratings."""
+    wrong = sum(
+        int((np.abs(one["value"] - truth[one["user"], one["index"]]) > 0.1).sum()) for one in found.columns()
+    )
+    return len(truth) - len(found.abstained), wrong
+
+
+@pytest.mark.parametrize(
+    ("client", "attack", "n", "least"),
+    [
+        (AdaptiveClient("rmsprop", rate=0.001), plugins.Inversion("rmsprop"), 8, 7),
+        pytest.param(AdaptiveClient("adagrad"), "undeclared", 5, 3, marks=pytest.mark.thorough),
+        pytest.param(AdaptiveClient(steps=3, rate=0.005), "undeclared", 5, 2, marks=pytest.mark.thorough),
+    ],
+    ids=str,
+)
+def test_steps_are_read(tmp_path, client, attack, n, least):
+    """Of a few clients; none wrongly."""
+    truth = client.recorded(tmp_path / "t", n, 0, weights=client.mean)
+    answered, wrong = score(fl.attack(tmp_path / "t", attack), truth)
+    assert answered >= least
+    assert wrong == 0
+
+
+@pytest.fixture
+def few_fits(monkeypatch):
+    """Where nothing fits, less is tried than usual."""
+    monkeypatch.setattr(adaptive_choice, "Effort", partial(adaptive_choice.Effort, IN_VAIN // 4))
+
+
+@pytest.mark.thorough
+@pytest.mark.usefixtures("few_fits")
+def test_another_optimizer_than_the_declared_one_is_not_answered(tmp_path):
+    AdaptiveClient("adagrad").recorded(tmp_path / "t", 8, 0)
+    found = fl.attack(tmp_path / "t", plugins.Inversion("rmsprop"))
+    assert set(found.abstained.values()) == {NOT_FITTED}
+
+
+def test_one_step_is_not_answered_in_single_precision(tmp_path):
+    AdaptiveClient(steps=1).recorded(tmp_path / "t", 3, 0, dtype=np.float32)
+    found = fl.attack(tmp_path / "t", "undeclared")
+    assert set(found.abstained.values()) == {ONE_STEP}
+    assert not any(np.isfinite(one["value"]).any() for one in found.columns())
+
+
+@pytest.mark.thorough
+def test_what_nothing_fits_ends(tmp_path, monkeypatch):
+    """The rule is looked for with a number of steps of entries, however large clients are."""
+    work = []
+    monkeypatch.setattr(
+        adaptive_choice,
+        "fitted",
+        lambda own, rule, **_: work.append(rule.n_steps * (PER_STEP + own.rows.size)),
+    )
+    AdaptiveClient().recorded(tmp_path / "t", 8, 0, factors=20)
+    found = fl.attack(tmp_path / "t", "undeclared")
+    assert set(found.abstained.values()) == {NOT_FITTED}
+    assert IN_VAIN - max(work) < sum(work) <= IN_VAIN
+
+
+def test_clients_that_are_told_pay_for_others(tmp_path, monkeypatch):
+    """Of those who are all told, all are asked; where one in three is, the last are not."""
+    one = 2 * (PER_STEP + 20 * 5)
+    monkeypatch.setattr(adaptive_choice, "fitted", lambda own, rule, **_: next(answers))
+    none, own = (
+        np.zeros(20),
+        Own(np.zeros((20, 5)), np.zeros((20, 5)), np.zeros(20), np.arange(1.0, 6.0), 0.0),
+    )
+    effort, rule = adaptive_choice.Effort(3 * one), Rule(ADAM, 2, 0.01)
+    told = Fit(none, np.zeros(5), np.zeros(5), left=0.0, allowed=0.0, sure=True)
+    answers = iter([told] * 30)
+    assert all(effort.fitted(own, rule) for _ in range(30))
+    answers = iter([None, None, told] * 30)
+    effort = adaptive_choice.Effort(3 * one)
+    assert sum(effort.fitted(own, rule) is not None for _ in range(90)) < 5
+
+
+@pytest.mark.thorough
+@pytest.mark.usefixtures("few_fits")
+def test_ratings_less_a_number_are_not_answered(tmp_path):
+    """Less 1 they are levels for those without the lowest; nobody has the highest then."""
+    truth = AdaptiveClient(less=1.0).recorded(tmp_path / "t", 3, 5)
+    assert (np.min(np.where(truth > 0, truth, 9), axis=1) == 1).all()
+    found = fl.attack(tmp_path / "t", "undeclared")
+    assert len(found.abstained) == 3
+
+
+def test_nobody_is_answered_without_both_ends_of_the_grid(tmp_path):
+    """The client is read; that its ratings are not all one less, nothing tells."""
+    client = AdaptiveClient()
+    rng = np.random.default_rng(3)
+    v, r = rng.normal(0, 0.3, (12, 5)), rng.integers(2, 5, 12).astype(float)
+    with fl.Recorder(tmp_path / "t", rating_levels=[1.0, 2.0, 3.0, 4.0, 5.0]) as recorder:
+        recorder.broadcast(0, v)
+        recorder.upload(0, 0, client.change(rng.normal(0, 0.3, 5), r, v), np.arange(12))
+    assert fl.attack(tmp_path / "t", "undeclared").abstained == {0: OPEN_ENDS}
+
+
+# Optimizer, steps and rate, where the rate is no round number.
+
+
+RATE_OF_NONE = 0.004827  # no round number is within a hundredth
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("client", "name"),
+    [
+        (AdaptiveClient("rmsprop", 2, RATE_OF_NONE, kept=0.9), "rmsprop"),
+        (AdaptiveClient("adam", 2, RATE_OF_NONE, decay=0.01), "adamw"),
+    ],
+    ids=["rmsprop as Keras has it", "adamw"],
+)
+def test_a_rate_that_is_no_round_number_is_found(tmp_path, client, name):
+    client.recorded(tmp_path / "t", 6, seed=3)
+    found = search(fl.open_transcript(tmp_path / "t").view("server"), 0.0)
+    assert found is not None
+    kind, rule, way = found
+    assert (kind.name, rule.n_steps, way) == (name, 2, 1)
+    assert kind.optimizer.second == (client.kept if name == "rmsprop" else 0.999)
+    assert rule.rate == pytest.approx(RATE_OF_NONE, rel=1e-6)
+
+
+@pytest.mark.thorough
+def test_a_rate_that_is_a_thousandth_off_is_put_right_by_fits(tmp_path):
+    """Adagrad: with the rate held fewer clients are told than with the rate open, and none wrongly."""
+    ratings = AdaptiveClient("adagrad", 3, RATE_OF_NONE).recorded(tmp_path / "t", 10, seed=0)
+    view = fl.open_transcript(tmp_path / "t").view("server")
+    _, every = asked_of(view, 0.0)
+    rule = Rule(next(kind.optimizer for kind in KINDS if kind.name == "adagrad"), 3, 1.001 * RATE_OF_NONE)
+    effort = Effort(10**7)
+    told = [fit for own in every if (fit := effort.any(own, rule)) is not None and fit.told]
+    held = [own for own in every if effort.fitted(own, rule) is not None]
+    assert len(told) > len(held)
+    counts = {tuple(sorted(own[own > 0].tolist())) for own in ratings}
+    assert {tuple(sorted(fit.ratings.tolist())) for fit in told} <= counts
+    assert np.exp([fit.constants[RATE] for fit in told]) == pytest.approx(RATE_OF_NONE, rel=1e-6)

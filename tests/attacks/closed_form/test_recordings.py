@@ -1,0 +1,300 @@
+"""Recordings of programs that declare nothing, one habit each."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import factorleak as fl
+from attacks.base import Scope
+from attacks.closed_form.chains.pulled_group import one_line
+from attacks.closed_form.fit.contradicted import silent_about
+from attacks.closed_form.lowered import unless_lowered
+from attacks.closed_form.rows.rated_twice import ratings_beside_sums
+from attacks.closed_form.saturated_recording import read_saturated
+from tests.attacks.closed_form.test_centres import HALVES, STARS, answers, sizes
+from tests.attacks.closed_form.test_orders import score
+from tests.oracles.gap_programs import GapProgram, all_of_it, beside_noise, some_twice
+from tests.oracles.shuffled_passes import ShuffledPasses, made_up, recorded
+
+# Who rates in whole stars alone is read by what others share who do not.
+
+
+HALVES_COARSER = np.arange(1, 11) / 2
+
+
+def recorded_of_coarser(path, weighs, n_whole, rng, own_rates=False, n_half=9):
+    """Three steps over all ratings on copies that move; some rate in whole stars, others in halves."""
+    n, items = n_whole + n_half, 80
+    v, table = rng.normal(0, 0.4, (items, 6)), np.zeros((n, items))
+    with fl.Recorder(path, rating_levels=HALVES_COARSER) as recorder:
+        recorder.broadcast(0, v)
+        for user in range(n):
+            rated = rng.permutation(items)[: rng.integers(14, 40)]
+            grid = np.arange(1.0, 6.0) if user < n_whole else HALVES_COARSER
+            table[user, rated] = rng.choice(grid, rated.size)
+            u, copy = rng.normal(0, 0.4, 6), v[rated].copy()
+            rate = 0.05 / rated.size * (rng.uniform(0.1, 5) if own_rates else 1)
+            for _ in range(3):
+                error = table[user, rated] - copy @ u
+                copy, u = copy + rate * error[:, None] * u, u + rate * error @ copy
+            recorder.upload(0, user, (copy - v[rated]) * weighs(rated.size), rated)
+    return table
+
+
+@pytest.mark.parametrize(
+    "weighs",
+    [
+        lambda n: 1.0,
+    ],
+    ids=[
+        "mean",
+    ],
+)
+def test_whole_stars_are_read_beside_halves(tmp_path, weighs):
+    table = recorded_of_coarser(tmp_path / "t", weighs, 6, np.random.default_rng(0))
+    answers, right = score(fl.attack(tmp_path / "t", "undeclared"), table)
+    assert right == answers
+    assert answers > 0.95 * (table > 0).sum()
+
+
+@pytest.mark.thorough
+def test_clients_who_share_nothing_tell_nothing_of_others(tmp_path):
+    """A rate of its own for each: of who rates in whole stars, half of them is as likely."""
+    table = recorded_of_coarser(
+        tmp_path / "t", lambda n: 1.0, 8, np.random.default_rng(0), own_rates=True, n_half=12
+    )
+    found = fl.attack(tmp_path / "t", "undeclared")
+    answers, right = score(found, table)
+    assert set(found.abstained) >= set(range(8))
+    assert right == answers > 0.8 * (table[8:] > 0).sum()
+
+
+# Rows among made-up ones, and sums of two: read by ``undeclared``, none wrongly.
+
+
+WHOLE = (1.0, 2.0, 3.0, 4.0, 5.0)
+
+
+def answers_of(found: fl.Reconstruction) -> list[tuple[int, int, float]]:
+    """Client, item and rating of what is told."""
+    columns = [c for c in found.columns() if c["value"].size]
+    user, item, value = (np.concatenate([c[name] for c in columns]) for name in ("user", "index", "value"))
+    told = np.isfinite(value)
+    return list(zip(user[told].tolist(), item[told].tolist(), value[told].tolist(), strict=True))
+
+
+@pytest.mark.parametrize("dtype", [pytest.param(np.float64, marks=pytest.mark.thorough), np.float32])
+@pytest.mark.parametrize(("step", "every"), [(some_twice, 10), (beside_noise, 3)])
+def test_rows_of_one_rating_are_read(tmp_path, step, every, dtype):
+    program = GapProgram(step, all_of_it, factors=5, n_users=6, levels=WHOLE, dtype=dtype)
+    ratings = program.record(tmp_path / "t")
+    told = answers_of(fl.attack(tmp_path / "t", "undeclared"))
+    wrong = [(user, item) for user, item, value in told if abs(value - ratings[user, item]) > 0.25]
+    assert not wrong
+    assert len(told) >= 0.9 * (1 - 1 / every) * (ratings > 0).sum()
+
+
+@pytest.mark.parametrize("step", [some_twice, beside_noise])
+def test_shuffled_rows_are_not_read(tmp_path, step):
+    GapProgram(step, all_of_it, factors=5, n_users=6, levels=WHOLE).record(tmp_path / "t")
+    view = fl.open_transcript(tmp_path / "t").view("server").shuffled(3)
+    assert len(fl.attack(view, "undeclared").abstained) == view.users.size
+
+
+def test_ratings_and_their_doubles_explain_the_same_rows():
+    rng = np.random.default_rng(0)
+    h, r = rng.normal(size=20), rng.choice([2.0, 4.0], 20)
+    g = np.append((r - h)[:19], 6 - 2 * h[19])
+    assert len(ratings_beside_sums(g, h, 0 * h, np.arange(1.0, 6))) > 1
+
+
+def test_errors_of_no_grid_are_explained_by_nothing():
+    rng = np.random.default_rng(0)
+    assert not ratings_beside_sums(rng.normal(size=20), rng.normal(size=20), np.zeros(20), np.arange(1.0, 6))
+
+
+def test_errors_of_a_sigmoid_near_0_are_not_called_ratings_beside_sums():
+    """To 0.001 of a star they are linear, which is more than double precision leaves."""
+    rng = np.random.default_rng(0)
+    predicted, r = rng.normal(0, 0.1, 25), rng.choice([3.0, 4.0, 5.0], 25)
+    error = r / 5 - 1 / (1 + np.exp(-predicted))
+    levels = np.arange(1, 11) / 2
+    assert ratings_beside_sums(error, predicted, 0 * error, levels, digit=1e-3)
+    assert not ratings_beside_sums(error, predicted, 0 * error, levels)
+
+
+def test_parallel_rows_without_a_multiple_are_no_pulled_group():
+    rng = np.random.default_rng(0)
+    sent = np.outer(rng.normal(size=9), rng.normal(size=5))
+    assert not one_line(sent, rng.normal(size=(9, 5)), 1e-12).any()
+
+
+# Programs that learn ratings less the lowest level, declared as if they did not.
+
+
+RULE = {"rule": "sgd", "order": "batch", "local_steps": 1, "batch_size": "all", "reduction": "sum"}
+RULE |= {"upload": "gradient", "loss": "squared", "link": "identity", "clip": "none", "start": "kept"}
+CONSTANTS = {"client_learning_rate": 0.005, "lambda_factors": 0.0, "upload_scale": 1.0}
+
+
+def recorded_of_lowered(path, less, rounds=4):
+    """Fifty clients of eight ratings each, 0.17 of whom have no lowest one."""
+    rng = np.random.default_rng(0)
+    q, p = rng.normal(0, 0.5, (60, 5)), rng.normal(0, 0.5, (50, 5))
+    rated, stars = [rng.permutation(60)[:8] for _ in p], rng.integers(1, 6, (50, 8))
+    with fl.Recorder(path, rating_levels=range(1, 6), rule=RULE, constants=CONSTANTS) as recorder:
+        for round_ in range(rounds):
+            recorder.broadcast(round_, q)
+            for user, items in enumerate(rated):
+                error = stars[user] - less - q[items] @ p[user]
+                recorder.upload(round_, user, error[:, None] * p[user], items)
+                p[user] += 0.01 * error @ q[items]
+            q = q + rng.normal(0, 0.05, q.shape)
+    table = np.zeros((50, 60))
+    table[np.arange(50)[:, None], rated] = stars
+    return table
+
+
+@pytest.mark.parametrize("attack", ["spectral", "grid", "eq24-corrected"])
+def test_who_has_no_lowest_rating_is_not_answered_one_level_too_low(tmp_path, attack):
+    """They fit the grid, and nothing else about them is odd."""
+    recorded_of_lowered(tmp_path / "t", 1.0)
+    assert len(fl.attack(tmp_path / "t", attack).abstained) == 50
+
+
+@pytest.mark.thorough
+def test_who_reads_them_is_named_and_reads_them(tmp_path):
+    table = recorded_of_lowered(tmp_path / "t", 1.0, rounds=3)  # of four trajectory would read them
+    assert "undeclared reads them" in " ".join(fl.attack(tmp_path / "t", "trajectory").abstained.values())
+    found = fl.attack(tmp_path / "t", "undeclared")
+    user, _, index, value, _ = (np.concatenate(column) for column in zip(*found.rows(), strict=True))
+    assert (np.rint(value) == table[user, index]).all()
+    assert user.size >= 0.8 * (table > 0).sum()
+
+
+def test_rows_of_ratings_as_they_are_say_nothing_of_the_kind(tmp_path):
+    recorded_of_lowered(tmp_path / "t", 0.0)
+    found = fl.attack(tmp_path / "t", "spectral")
+    assert not found.abstained
+    some = silent_about(found, found.users < 5, "left out here")
+    view = fl.open_transcript(tmp_path / "t").view("server")
+    assert unless_lowered(some, view) is some
+
+
+@pytest.mark.parametrize("less", [0.0, 1.0])
+@pytest.mark.parametrize("attack", ["grid", "undeclared"])
+def test_two_clients_who_do_not_tell_are_not_answered(tmp_path, attack, less):
+    """Neither has a rating of the lowest or of the highest level; one of the highest tells for both."""
+    rng = np.random.default_rng(3)
+    q, p = rng.normal(0, 0.5, (30, 5)), rng.normal(0, 0.5, (2, 5))
+    for name, highest in (("open", 4.0), ("told", 5.0)):
+        with fl.Recorder(
+            tmp_path / name, rating_levels=range(1, 6), rule=RULE, constants=CONSTANTS
+        ) as recorder:
+            recorder.broadcast(0, q)
+            for user, items in enumerate((np.arange(0, 12), np.arange(9, 21))):
+                stars = np.resize([3.0, 2.0, 4.0], 12)
+                stars[0] = highest if user else 2.0
+                error = stars - less - q[items] @ p[user]
+                recorder.upload(0, user, error[:, None] * p[user], items)
+        found = fl.attack(tmp_path / name, attack)
+        answered = len(found.abstained) < 2 and found.scope != Scope.DIFFERENCES
+        assert answered == (name == "told" and not less)
+
+
+# Programs that clip predictions to the grid, of small first factors: all are the lowest level.
+
+
+USERS, ITEMS, K = 8, 40, 6
+TENS = np.arange(1.0, 11.0)
+
+
+def recorded_of_saturated(path, levels, rated, *, less=None, dtype=np.float64, zeros=0):
+    """One step; products are clipped, or next to nothing beside ``less``; zeros of items unrated."""
+    rng = np.random.default_rng(7)
+    q, p = (rng.normal(0, 0.1 if less is None else 1e-4, (n, K)) for n in (ITEMS, USERS))
+    table = np.where(rng.random((USERS, ITEMS)) < 0.5, rng.choice(rated, (USERS, ITEMS)), 0.0)
+    with fl.Recorder(path, rating_levels=levels) as recorder:
+        recorder.broadcast(0, q.astype(dtype))
+        for user, ratings in enumerate(table):
+            items = np.flatnonzero(ratings)
+            products = q[items] @ p[user]
+            predicted = np.clip(products, levels[0], levels[-1]) if less is None else products + less
+            rows = 0.02 / items.size * (ratings[items] - predicted)[:, None] * p[user]
+            rest = np.flatnonzero(ratings == 0)[:zeros]
+            rows = np.concatenate([rows, np.zeros((rest.size, K))])
+            recorder.upload(0, user, rows.astype(dtype), np.concatenate([items, rest]))
+    return table
+
+
+@pytest.mark.parametrize(
+    ("levels", "dtype"),
+    [
+        (STARS, np.float32),
+        pytest.param(STARS, np.float64, marks=pytest.mark.thorough),
+        pytest.param(HALVES, np.float32, marks=pytest.mark.thorough),
+    ],
+)
+def test_distances_are_read_but_of_the_lowest(tmp_path, levels, dtype):
+    table = recorded_of_saturated(tmp_path / "t", levels, levels, dtype=dtype)
+    found = fl.attack(tmp_path / "t", "undeclared")
+    many, right = sizes(found, table)
+    assert found.scope == Scope.SIZES
+    assert right == many >= 0.9 * ((table > levels[0]).sum(axis=1) ** 2).sum()
+
+
+@pytest.mark.parametrize(
+    ("levels", "rated", "less"),
+    [
+        (STARS, STARS, 0.0),
+        pytest.param(STARS, STARS[:-1], 0.0, marks=pytest.mark.thorough),
+        pytest.param(STARS, STARS, 5.0, marks=pytest.mark.thorough),
+    ],
+    ids=[
+        "ratings",
+        "no five",
+        "less the highest",
+    ],
+)
+def test_other_numbers_are_not_taken_for_it(tmp_path, levels, rated, less):
+    """Rows of zeros are of items that nobody rated; what is answered is right, as ratings or as distances."""
+    table = recorded_of_saturated(tmp_path / "t", levels, rated, less=less, dtype=np.float32, zeros=5)
+    found = fl.attack(tmp_path / "t", "undeclared")
+    many, right = (sizes if found.scope == Scope.SIZES else answers)(found, table)
+    assert right == many
+
+
+def test_errors_of_both_signs_are_of_no_lowest_level(tmp_path):
+    recorded_of_saturated(tmp_path / "t", STARS, STARS, less=3.0)
+    assert read_saturated(fl.open_transcript(tmp_path / "t").view("server"), 0.0) is None
+
+
+# Programs that shuffle and average, whose last minibatch is smaller, read by ``undeclared``.
+
+
+USERS_UNEVEN = 12
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("client", "items", "least"),
+    [
+        (ShuffledPasses(0.02, passes=2, batch=8, mean=True), 160, 0.6),
+    ],
+    ids=str,
+)
+def test_a_smaller_last_minibatch(tmp_path, client, items, least):
+    table = recorded(
+        tmp_path / "t", client, made_up(USERS_UNEVEN, items, factors=8, seed=1), range(USERS_UNEVEN), 2
+    )
+    answers, right = score(fl.attack(tmp_path / "t", "undeclared"), table)
+    assert right == answers >= least * (table > 0).sum()
+
+
+@pytest.mark.thorough
+def test_shuffled_rows_are_not_read_of_uneven(tmp_path):
+    client = ShuffledPasses(0.02, passes=3, batch=16, mean=True)
+    recorded(tmp_path / "t", client, made_up(USERS_UNEVEN, 160, factors=8, seed=1), range(USERS_UNEVEN), 2)
+    view = fl.open_transcript(tmp_path / "t").view("server").shuffled(3)
+    assert len(fl.attack(view, "undeclared").abstained) == USERS_UNEVEN

@@ -1,0 +1,813 @@
+"""Rows with weights, scales and shifts that nobody declared."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import factorleak as fl
+from attacks.base import Scope
+from attacks.closed_form import undeclared
+from attacks.closed_form.rows.row_readings import best_reading
+from attacks.closed_form.rows.unrated_rows import read_unrated
+from attacks.closed_form.uploads.readings import Rows, some_of
+from tests.oracles.aligned import item_answers
+from victims.transcript.manifest import Manifest
+
+# Programs after Hu, Koren and Volinsky: ratings weigh errors, and every rated item has the target 1.
+
+
+STARS, HALVES = np.arange(1.0, 6.0), np.arange(0.5, 5.1, 0.5)
+USERS, ITEMS, K = 8, 60, 4
+
+
+def recorded(
+    path, alpha: float, levels: np.ndarray, dtype=np.float64, unrated=True, power=1.0, grid=None, weights=None
+):
+    """One round of clients that solve for their factors; their ratings, 0 where unrated."""
+    rng = np.random.default_rng(3)
+    q = rng.normal(0, 0.4, (ITEMS, K)).astype(dtype)
+    table = np.where(rng.random((USERS, ITEMS)) < 0.3, rng.choice(levels, (USERS, ITEMS)), 0)
+    with fl.Recorder(path, rating_levels=levels if grid is None else grid) as recorder:
+        recorder.broadcast(0, q)
+        for user, ratings in enumerate(table):
+            weight, liked = 1 + alpha * ratings**power, ratings > 0
+            if weights is not None:
+                weight = np.where(liked, np.array(weights)[ratings.astype(int) - 1], 1.0)
+            p = np.linalg.solve(q.T @ (weight[:, None] * q) + np.eye(K), q.T @ (weight * liked))
+            rows = (-2 * (weight * (liked - q @ p))[:, None] * p).astype(dtype)
+            sent = np.arange(ITEMS) if unrated else np.flatnonzero(liked)
+            recorder.upload(0, user, rows[sent], sent)
+    return table
+
+
+def answers(path, table: np.ndarray) -> tuple[int, int]:
+    """Ratings that are answered, and answers that are wrong."""
+    found = fl.attack(path, "undeclared")
+    many = wrong = 0
+    for user, _, item, value, _ in found.rows():
+        many += int((value > 0.25).sum())
+        wrong += int((np.abs(value - table[user, item]) > 0.1).sum())
+    return many, wrong
+
+
+@pytest.mark.parametrize("unrated", [True, False])
+@pytest.mark.parametrize(
+    ("alpha", "levels", "dtype"),
+    [(40.0, STARS, np.float64), (1.0, HALVES, np.float64), (0.5, STARS, np.float32)],
+)
+def test_confidences_are_read(tmp_path, alpha, levels, dtype, unrated):
+    """Nobody was answered, or the list alone."""
+    table = recorded(tmp_path / "t", alpha, levels, dtype, unrated)
+    many, wrong = answers(tmp_path / "t", table)
+    assert wrong == 0
+    assert many >= 0.8 * (table > 0).sum()
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("power", [2.0, 0.5])
+def test_other_weights_have_no_wrong_answer(tmp_path, power):
+    table = recorded(tmp_path / "t", 1.0, STARS, power=power)
+    assert answers(tmp_path / "t", table)[1] == 0
+
+
+def test_without_both_ends_of_the_grid_it_is_open(tmp_path):
+    """r + 1 with another alpha has the same weights up to a factor."""
+    table = recorded(tmp_path / "t", 0.5, np.arange(1.0, 5.0), grid=STARS)
+    assert answers(tmp_path / "t", table) == (0, 0)
+
+
+def test_few_weights_are_of_some_alpha_by_accident(tmp_path):
+    """1, 2 and 3 are the weights of levels 1, 3 and 5 if alpha is 1."""
+    table = recorded(tmp_path / "t", 1.0, STARS[:3], grid=STARS, weights=(1.0, 2.0, 3.0))
+    assert answers(tmp_path / "t", table)[1] == 0
+
+
+def test_rows_that_predict_the_same_of_all_items_are_not_answered(tmp_path):
+    """(c - r) u: any levels are weights of some alpha; all answers had been upside down."""
+    rng = np.random.default_rng(8)
+    q, levels = rng.normal(0, 0.6, (60, 5)), np.arange(1.0, 6.0)
+    with fl.Recorder(tmp_path / "t", rating_levels=levels) as recorder:
+        recorder.broadcast(0, q)
+        for user in range(4):
+            items = rng.choice(60, 14, replace=False)
+            ratings = np.r_[levels, rng.choice(levels, 9)]
+            recorder.upload(0, user, (12 - ratings)[:, None] * rng.normal(0, 0.6, 5), items)
+    assert len(fl.attack(tmp_path / "t", "undeclared").abstained) == 4
+
+
+@pytest.mark.thorough
+def test_where_clients_tell_several_alphas_only_they_are_read(tmp_path):
+    """1 + r is twice 1 + (r - 1) / 2: with the others' alpha ratings were read a level too low."""
+    rng = np.random.default_rng(3)
+    q, table = rng.normal(0, 0.4, (ITEMS, K)), np.zeros((16, ITEMS))
+    with fl.Recorder(tmp_path / "t", rating_levels=STARS) as recorder:
+        recorder.broadcast(0, q)
+        for user, own in enumerate(table):
+            items = rng.choice(ITEMS, 18, replace=False)
+            own[items] = rng.choice(STARS if user % 4 < 2 else STARS[1:], items.size)
+            weight, liked = 1 + (0.5, 1.0)[user % 2] * own, own > 0
+            p = np.linalg.solve(q.T @ (weight[:, None] * q) + np.eye(K), q.T @ (weight * liked))
+            recorder.upload(0, user, (-2 * (weight * (liked - q @ p))[:, None] * p)[items], items)
+    many, wrong = answers(tmp_path / "t", table)
+    assert wrong == 0
+    assert many >= 0.3 * (table > 0).sum()
+
+
+# Numbers taken off all ratings: who seems to be on the grid is contradicted by the others.
+
+
+LEVELS, ITEMS_OFF_GRID, K_OFF_GRID = np.arange(1.0, 6.0), 60, 5
+
+
+def answers_of_off_grid(
+    path, learned, seed, *, levels=2, order="batch", mean=False, pull=0.0, dtype=np.float64, users=30
+):
+    """Answers of undeclared about one round of clients that use so many levels, wrong ones, and ratings."""
+    rng = np.random.default_rng(seed)
+    q, p = (
+        rng.normal(0, 0.4, (ITEMS_OFF_GRID, K_OFF_GRID)).astype(dtype).astype(float),
+        rng.normal(0, 0.4, (users, K_OFF_GRID)),
+    )
+    table = np.zeros((users, ITEMS_OFF_GRID))
+    with fl.Recorder(path, rating_levels=LEVELS) as recorder:
+        recorder.broadcast(0, q.astype(dtype))
+        for user in range(users):
+            items = rng.permutation(ITEMS_OFF_GRID)[: rng.integers(6, 20)]
+            table[user, items] = rng.choice(rng.permutation(LEVELS)[:levels], items.size)
+            rows, own = np.zeros((items.size, K_OFF_GRID)), p[user].copy()
+            for place, item in enumerate(items):
+                error = learned(table[user, item]) - q[item] @ own
+                rows[place] = error * own
+                own += 0.05 * error * q[item] * (order == "per-rating")
+            rows = -2 * rows / (items.size if mean else 1) + pull * q[items]
+            recorder.upload(0, user, rows.astype(dtype), items)
+    found = fl.attack(path, "undeclared")
+    user, item, value = item_answers(found, table, np.array(LEVELS))
+    wrong = np.abs(value - table[user, item]) > 0.1
+    return wrong.size, int(wrong.sum()), int((table > 0).sum())
+
+
+WAYS = {
+    "plain": {},
+    "three levels": {"levels": 3},
+    "mean, single precision": {"mean": True, "dtype": np.float32},
+    "a step each": {"order": "per-rating"},
+    "pull": {"pull": 0.1},
+}
+
+
+@pytest.mark.parametrize(
+    ("learned", "way"),
+    [
+        (lambda stars: stars + 1, {"order": "per-rating"}),
+        pytest.param(
+            lambda stars: 2 * (stars - 2.5), {"levels": 3, "dtype": np.float16}, marks=pytest.mark.thorough
+        ),
+        pytest.param(lambda stars: 2 * (stars - 2.5), {"pull": 0.1}, marks=pytest.mark.thorough),
+    ],
+    ids=["r + 1, a step each", "2 (r - 2.5), three levels in half precision", "2 (r - 2.5), pull"],
+)
+def test_shifts_that_nobody_told_are_answered_for_nobody(tmp_path, learned, way):
+    """Two levels less a number are on a multiple of the grid for many; most clients are not."""
+    assert answers_of_off_grid(tmp_path / "t", learned, 0, **way)[1] == 0
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+def test_ratings_as_they_are_are_read_as_before(tmp_path, way):
+    """Of two levels some are a multiple of others, which stays open without a scale."""
+    told, wrong, there = answers_of_off_grid(tmp_path / "t", lambda stars: stars, 0, **{"levels": 3} | way)
+    assert not wrong
+    assert told >= 0.85 * there
+
+
+def test_rows_of_unrated_items_are_on_no_grid_and_contradict_nobody(tmp_path):
+    """Clients with one rating and rows of all items are left open: their zeros are on no grid."""
+    rng = np.random.default_rng(3)
+    q, p = rng.normal(0, 0.4, (ITEMS_OFF_GRID, K_OFF_GRID)), rng.normal(0, 0.4, (8, K_OFF_GRID))
+    table = np.zeros((8, ITEMS_OFF_GRID))
+    with fl.Recorder(tmp_path / "t", rating_levels=LEVELS) as recorder:
+        recorder.broadcast(0, q)
+        for user, own in enumerate(p):
+            items = rng.permutation(ITEMS_OFF_GRID)[: 1 if user % 2 else 10]
+            table[user, items] = rng.choice(LEVELS, items.size)
+            weight = np.where(table[user] > 0, 1.0, 0.3)
+            recorder.upload(0, user, -((weight * (table[user] - q @ own)) / ITEMS_OFF_GRID)[:, None] * own)
+    found = fl.attack(tmp_path / "t", "undeclared")
+    told = np.concatenate([value - table[user, index] for user, _, index, value, _ in found.rows()])
+    assert np.abs(told).max() < 0.1
+    assert told.size >= 4 * ITEMS_OFF_GRID
+    assert len(found.abstained) <= 4
+
+
+# Several users on one client: the items that one of them alone rated.
+
+
+LEVELS_PARALLEL_GROUPS = np.arange(1.0, 6.0)
+SILOS, ITEMS_PARALLEL_GROUPS, K_PARALLEL_GROUPS = 4, 80, 4
+
+
+def silos(users, seed=0, noise=0.0, levels=LEVELS_PARALLEL_GROUPS, less=0.0):
+    """Rows of silos, and the ratings (silos, users, items) of which they are sums."""
+    rng = np.random.default_rng(seed)
+    v, u = (
+        rng.normal(0, 0.4, (ITEMS_PARALLEL_GROUPS, K_PARALLEL_GROUPS)),
+        rng.normal(0, 0.5, (SILOS, users, K_PARALLEL_GROUPS)),
+    )
+    shape = SILOS, users, ITEMS_PARALLEL_GROUPS
+    ratings = np.where(rng.random(shape) < 0.4 / users, rng.choice(levels, shape), 0)
+    error = np.where(ratings > 0, ratings - less - u @ v.T, 0)
+    sent = np.einsum("sui,suk->sik", error, u)
+    item = (ratings > 0).any(axis=1)
+    sent += noise * rng.normal(size=sent.shape) * item[..., None]
+    factors = np.broadcast_to(v, sent.shape) * item[..., None]
+    return Rows(sent, factors, np.zeros(item.shape), item, np.ones(SILOS), 2.0**-52, None), ratings
+
+
+def manifest(levels=LEVELS_PARALLEL_GROUPS):
+    return Manifest(
+        format="factorleak-transcript", version=1, protocol="x", update="sgd", weighting="observed-only",
+        n_users=SILOS, n_items=ITEMS_PARALLEL_GROUPS, n_attributes=0, factors=K_PARALLEL_GROUPS, rounds=[0],
+        hyperparameters={},
+        rating_levels=list(levels), attribute_groups=[], parties={"server": -1}, adversary="all",
+        recorded_by="x",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("users", [2, 3])
+def test_lone_items_are_read_and_no_others(users):
+    rows, ratings = silos(users)
+    found = best_reading(rows, manifest(), 0.25)
+    lone = (ratings > 0).sum(axis=1) == 1
+    told = np.isfinite(found.value)
+    assert found.answered.all()
+    assert (told & ~lone).sum() == 0
+    assert told[lone].mean() >= 0.9
+    np.testing.assert_allclose(found.value[told], ratings.sum(axis=1)[told], atol=1e-6)
+
+
+def test_noise_leaves_no_group():
+    rows, _ = silos(2, noise=0.05)
+    assert not best_reading(rows, manifest(), 0.25).answered.any()
+
+
+def test_numbers_that_are_near_the_grid_alone_are_no_ratings():
+    """Two minibatches behind a sigmoid: exact rows, and numbers off the grid by more than last digits."""
+    rng, clients, n, k = np.random.default_rng(0), 400, 16, 8
+    v, p = rng.uniform(0, 0.4, (clients, n, k)), rng.uniform(0, 0.4, (clients, 2, k))
+    p = np.repeat(p, n // 2, axis=1)
+    error = rng.choice([0.8, 1.0], (clients, n)) - 1 / (1 + np.exp(-(v * p).sum(axis=2)))
+    there, none = np.ones((clients, n), bool), np.zeros((clients, n))
+    sent = Rows(error[..., None] * p, v, none, there, np.full(clients, np.nan), 2.0**-52, None)
+    assert not best_reading(sent, manifest(), 0.25).answered.any()
+
+
+def test_what_everybody_sends_is_nobodys_own():
+    """SCAFFOLD: every client's rows hold the mean of all clients' rows of the round before."""
+    rng, items = np.random.default_rng(0), np.arange(ITEMS_PARALLEL_GROUPS)
+    v, u = (
+        rng.normal(0, 0.4, (ITEMS_PARALLEL_GROUPS, K_PARALLEL_GROUPS)),
+        rng.normal(0, 0.5, (SILOS, K_PARALLEL_GROUPS)),
+    )
+    rated = items % SILOS == np.arange(SILOS)[:, None]  # one alone rated each item
+    ratings = np.where(rated, rng.choice(LEVELS_PARALLEL_GROUPS, rated.shape), 0)
+    own = (np.where(rated, ratings - u @ v.T, 0)[..., None] * u[:, None]) / SILOS
+    mixed = own.sum(axis=0) + np.where(rated[..., None], rng.normal(0, 0.1, own.shape), 0)
+    factors, none = np.broadcast_to(v, mixed.shape), np.zeros(rated.shape)
+    rows = Rows(mixed, factors, none, np.ones_like(rated), np.ones(SILOS), 2.0**-52, None)
+    assert not best_reading(rows, manifest(), 0.25).answered.any()
+    # alone, with nobody to hold it against, it would be taken for a silo
+    assert best_reading(some_of(rows, np.arange(1)), manifest(), 0.25).answered.any()
+
+
+def test_a_single_level_names_no_group():
+    """Minibatches of implicit feedback: numbers of negatives, too, are linear in predictions."""
+    rng = np.random.default_rng(0)
+    v, u = (
+        rng.normal(0, 0.4, (ITEMS_PARALLEL_GROUPS, K_PARALLEL_GROUPS)),
+        rng.normal(0, 0.3, (SILOS, 2, K_PARALLEL_GROUPS)),
+    )
+    group = np.arange(ITEMS_PARALLEL_GROUPS) % 2
+    p = u[:, group]
+    sent = -(0.5 + (p * v).sum(axis=2) / 4)[..., None] * p
+    item, none = np.ones((SILOS, ITEMS_PARALLEL_GROUPS), bool), np.zeros((SILOS, ITEMS_PARALLEL_GROUPS))
+    rows = Rows(sent, np.broadcast_to(v, sent.shape), none, item, np.full(SILOS, np.nan), 2.0**-52, None)
+    assert not best_reading(rows, manifest([1.0]), 0.25).answered.any()
+
+
+@pytest.mark.parametrize(
+    ("used", "less", "told"),
+    [
+        (range(1, 11), 0.0, True),
+        ((3, 5), 2.5, False),
+    ],
+    ids=str,
+)
+def test_less_an_untold_number_groups_are_open(tmp_path, used, less, told):
+    """Ratings above 2, less 3, are 1 to 8, less 1; 3 and 5, less 2.5, are two levels, less nothing."""
+    levels = np.arange(1.0, 11.0)
+    rows, ratings = silos(2, levels=np.array(used, float), less=less)
+    with fl.Recorder(tmp_path / "t", rating_levels=levels) as recorder:
+        recorder.broadcast(
+            0, np.random.default_rng(0).normal(0, 0.4, (ITEMS_PARALLEL_GROUPS, K_PARALLEL_GROUPS))
+        )
+        for silo, (sent, here) in enumerate(zip(rows.rows, rows.item, strict=True)):
+            recorder.upload(0, silo, sent[here], np.flatnonzero(here))
+    found = fl.attack(tmp_path / "t", "undeclared")
+    wrong = answered = 0
+    for silo, _, item, value, _ in found.rows():
+        here = np.isfinite(value)
+        answered += int(here.sum())
+        of_users = np.abs(ratings[silo[here], :, item[here]] - value[here, None]).min(axis=1)
+        wrong += int((of_users > 0.1).sum())
+    assert wrong == 0
+    assert (answered > 0) == told
+
+
+# Rows that are regularised and clipped one by one: their pull tells how much of each is left.
+
+
+LEVELS_ROW_SCALES, ITEMS_ROW_SCALES, K_ROW_SCALES, USERS_ROW_SCALES = np.arange(1.0, 6.0), 50, 6, 10
+
+
+def recorded_of_row_scales(
+    path,
+    seed,
+    *,
+    clip=0.6,
+    mean=False,
+    dtype=np.float64,
+    pull=0.05,
+    learned=lambda stars: stars,
+    levels=LEVELS_ROW_SCALES,
+):
+    """Record one round of clients whose rows are clipped to a share of their median length."""
+    rng = np.random.default_rng(seed)
+    q = rng.normal(0, 0.4, (ITEMS_ROW_SCALES, K_ROW_SCALES)).astype(dtype).astype(float)
+    p, table, sent = (
+        rng.normal(0, 0.6, (USERS_ROW_SCALES, K_ROW_SCALES)),
+        np.zeros((USERS_ROW_SCALES, ITEMS_ROW_SCALES)),
+        [],
+    )
+    for user, own in enumerate(p):
+        items = rng.permutation(ITEMS_ROW_SCALES)[: rng.integers(8, 25) if user else 4]
+        table[user, items] = rng.choice(levels, items.size)
+        error = learned(table[user, items]) - q[items] @ own
+        sent.append((items, (pull * q[items] - error[:, None] * own) / (items.size if mean else 1)))
+    bound = clip * np.median(np.concatenate([np.linalg.norm(rows, axis=1) for _, rows in sent]))
+    with fl.Recorder(path, rating_levels=levels) as recorder:
+        recorder.broadcast(0, q.astype(dtype))
+        for user, (items, rows) in enumerate(sent):
+            size = np.linalg.norm(rows, axis=1, keepdims=True)
+            recorder.upload(0, user, (rows * np.minimum(1, bound / size)).astype(dtype), items)
+    return table
+
+
+@pytest.mark.parametrize(
+    ("clip", "dtype", "mean"),
+    [(0.4, np.float32, True), (1.0, np.float64, True), (1.0, np.float32, False)],
+    ids=["nearly all rows, single, mean", "half of the rows, double, mean", "half of the rows, single, sum"],
+)
+def test_every_client_is_read_the_one_with_four_ratings_too(tmp_path, clip, dtype, mean):
+    """The pull of few rows has the scale that the others' pulls tell."""
+    table = recorded_of_row_scales(tmp_path / "t", 1, clip=clip, dtype=dtype, mean=mean)
+    found = fl.attack(tmp_path / "t", "undeclared")
+    off = np.concatenate([np.abs(value - table[user, index]) for user, _, index, value, _ in found.rows()])
+    assert off.max() < 0.1
+    assert off.size == (table > 0).sum()
+
+
+def test_ratings_less_a_number_are_read_where_the_grid_has_no_mirror_image(tmp_path):
+    """A third number of each client, as of rows that are not clipped."""
+    levels = np.array([1.0, 2, 3, 5, 10])
+    table = recorded_of_row_scales(tmp_path / "t", 4, learned=lambda stars: stars - 3.7, levels=levels)
+    found = fl.attack(tmp_path / "t", "undeclared")
+    off = np.concatenate([np.abs(value - table[user, index]) for user, _, index, value, _ in found.rows()])
+    assert off.max() < 0.1
+    assert off.size >= 0.9 * (table > 0).sum()
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("pull", [0.0, 1e-17], ids=["none", "below the digits"])
+def test_without_a_pull_clipped_rows_are_no_pulled_ones(tmp_path, pull):
+    """Their planes hold the client's direction whatever it is."""
+    table = recorded_of_row_scales(tmp_path / "t", 2, pull=pull)
+    found = fl.attack(tmp_path / "t", "undeclared")
+    for user, _, index, value, _ in found.rows():
+        assert (np.abs(value - table[user, index]) < 0.1).all()
+    assert np.nan_to_num(found.diagnostics["pull"]).max() == 0
+
+
+@pytest.mark.parametrize(
+    "learned",
+    [
+        lambda stars: 2 * (stars - 2.5),
+    ],
+    ids=[
+        "2 (r - 2.5)",
+    ],
+)
+def test_other_numbers_than_ratings_are_answered_for_nobody(tmp_path, learned):
+    """No multiple of these is on the grid."""
+    table = recorded_of_row_scales(tmp_path / "t", 3, learned=learned)
+    found = fl.attack(tmp_path / "t", "undeclared")
+    assert all((np.abs(value - table[user, index]) < 0.1).all() for user, _, index, value, _ in found.rows())
+
+
+@pytest.mark.thorough
+def test_rows_that_are_exact_and_beside_the_grid_by_more_are_no_ratings(tmp_path):
+    """An item with a pull of its own, of which a rating comes out that is off by a hundredth of a star."""
+    rng = np.random.default_rng(5)
+    q, own, stars = (
+        rng.normal(0, 0.4, (12, K_ROW_SCALES)),
+        rng.normal(0, 0.6, K_ROW_SCALES),
+        np.resize(LEVELS_ROW_SCALES, 12),
+    )
+    predicted, pull = q @ own, np.full(12, 0.05)
+    pull[0] *= (stars[0] - predicted[0]) / (stars[0] + 2.01 - predicted[0])
+    rows = pull[:, None] * q - (stars - predicted)[:, None] * own
+    rows *= np.minimum(1, 0.8 / np.linalg.norm(rows, axis=1, keepdims=True))
+    with fl.Recorder(tmp_path / "t", rating_levels=LEVELS_ROW_SCALES) as recorder:
+        recorder.broadcast(0, q)
+        recorder.upload(0, 0, rows, np.arange(12))
+    assert list(fl.attack(tmp_path / "t", "undeclared").abstained) == [0]
+
+
+@pytest.mark.parametrize(
+    "clip",
+    [
+        0.6,
+    ],
+    ids=[
+        "most rows",
+    ],
+)
+def test_exact_rows_of_items_with_pulls_of_their_own_are_off_the_grid(tmp_path, clip):
+    """3.0 stars over one, two and three times a pull are near 3, 1.5 and 1, which are on a grid of halves."""
+    rng = np.random.default_rng(23)
+    q, times = (
+        rng.normal(0, 0.1, (ITEMS_ROW_SCALES, K_ROW_SCALES)).astype(np.float32),
+        rng.integers(1, 4, ITEMS_ROW_SCALES),
+    )
+    own, items = rng.normal(0, 0.4, K_ROW_SCALES), rng.permutation(ITEMS_ROW_SCALES)[:12]
+    rows = (3.0 - q[items] @ own)[:, None] * own - 0.1 * times[items, None] * q[items]
+    size = np.linalg.norm(rows, axis=1, keepdims=True)
+    with fl.Recorder(tmp_path / "t", rating_levels=np.arange(1, 11) / 2) as recorder:
+        recorder.broadcast(0, q)
+        sent = rows * np.minimum(1, clip * np.median(size) / size)
+        recorder.upload(0, 0, sent.astype(np.float32), items)
+    assert list(fl.attack(tmp_path / "t", "undeclared").abstained) == [0]
+
+
+# Rows with weights that nobody told, over three rounds of programs that the tests write themselves.
+
+
+USERS_ROW_WEIGHTS, ITEMS_ROW_WEIGHTS, FACTORS, RATE = 12, 60, 4, 0.02
+
+
+def weights_of(kind: str, rng: np.random.Generator, ratings: np.ndarray) -> np.ndarray:
+    """What multiplies every row, (users, items)."""
+    raters = np.maximum((ratings > 0).sum(axis=0), 1)
+    return {
+        "raters": np.broadcast_to(1 / raters, ratings.shape),
+        "confidence": 1 + 0.4 * ratings,
+        "age": np.exp(-rng.uniform(0, 3, ratings.shape)),
+    }[kind]
+
+
+def recorded_of_row_weights(
+    path, weight, ratings, levels, *,
+    noise=0.0, rounds=3, fresh=False, steps=1, dtype=np.float64, bias=0.0, rate=RATE,
+):  # fmt: skip
+    """A program whose server steps with the uploads; ``weight`` gives what multiplies the rows of a round."""
+    rng = np.random.default_rng(1)
+    v, u = rng.normal(0, 0.4, (ITEMS_ROW_WEIGHTS, FACTORS)), rng.normal(0, 0.4, (USERS_ROW_WEIGHTS, FACTORS))
+    biases = bias * rng.normal(3.5, 0.5, ITEMS_ROW_WEIGHTS)
+    with fl.Recorder(path, rating_levels=levels) as recorder:
+        for round_ in range(rounds):
+            v = v.astype(dtype).astype(float)
+            recorder.broadcast(round_, v.astype(dtype), biases=biases)
+            moved, w = np.zeros_like(v), weight(round_)
+            for user in range(USERS_ROW_WEIGHTS):
+                (items,) = np.nonzero(ratings[user])
+                own = v[items].copy()
+                rows = np.zeros_like(own)
+                for _ in range(steps):
+                    error = w[user, items] * (ratings[user, items] - biases[items] - own @ u[user])
+                    rows += error[:, None] * u[user]
+                    own += rate * error[:, None] * u[user]
+                    u[user] = u[user] + rate * error @ own
+                rows += noise * rng.laplace(size=rows.shape)
+                recorder.upload(round_, user, (-2 * rows).astype(dtype), items)
+                moved[items] += rows
+            v = rng.normal(0, 0.4, v.shape) if fresh else v + rate * moved
+    return fl.attack(path, "undeclared")
+
+
+def ratings_of(levels: np.ndarray, seed: int = 0) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    ratings = np.where(
+        rng.random((USERS_ROW_WEIGHTS, ITEMS_ROW_WEIGHTS)) < 0.3,
+        rng.choice(levels, (USERS_ROW_WEIGHTS, ITEMS_ROW_WEIGHTS)),
+        0,
+    )
+    ratings[:, 0], ratings[:, 1] = levels[-1], levels[-2]
+    return ratings
+
+
+def right(found, ratings: np.ndarray) -> tuple[int, int]:
+    """Answers, and how many of them are right."""
+    parts = [(np.abs(value - ratings[user, index]) < 0.1) for user, _, index, value, _ in found.rows()]
+    told = np.concatenate(parts) if parts else np.zeros(0, bool)
+    return told.size, int(told.sum())
+
+
+@pytest.mark.parametrize(
+    "levels", [STARS, pytest.param(HALVES, marks=pytest.mark.thorough)], ids=["stars", "halves"]
+)
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param("raters", marks=pytest.mark.thorough), pytest.param("age", marks=pytest.mark.thorough)],
+)
+def test_weights_that_stay_the_same(tmp_path, kind, levels):
+    """Nothing is declared, neither the weights nor the scale."""
+    ratings = ratings_of(levels)
+    w = weights_of(kind, np.random.default_rng(2), ratings)
+    found = recorded_of_row_weights(tmp_path / "t", lambda _: w, ratings, levels)
+    answers, good = right(found, ratings)
+    assert good == answers >= 0.9 * (ratings > 0).sum()
+
+
+def test_biases_of_items_that_are_broadcast(tmp_path):
+    ratings = ratings_of(STARS)
+    w = weights_of("age", np.random.default_rng(2), ratings)
+    answers, good = right(
+        recorded_of_row_weights(tmp_path / "t", lambda _: w, ratings, STARS, bias=1.0), ratings
+    )
+    assert good == answers >= 0.9 * (ratings > 0).sum()
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("seed", [pytest.param(8, marks=pytest.mark.thorough), 14])
+def test_rows_that_lose_their_digits_are_left_open(tmp_path, seed):
+    """Factors move by a hundred-thousandth: a row was off by a level, others of its client were not."""
+    ratings = ratings_of(STARS, seed)
+    w = weights_of("confidence", np.random.default_rng(2), ratings)
+    answers, good = right(
+        recorded_of_row_weights(tmp_path / "t", lambda _: w, ratings, STARS, rate=2e-6), ratings
+    )
+    assert good == answers >= 0.6 * (ratings > 0).sum()
+
+
+@pytest.mark.thorough
+def test_two_rounds_are_not_enough(tmp_path):
+    ratings = ratings_of(STARS)
+    w = weights_of("age", np.random.default_rng(2), ratings)
+    assert (
+        right(recorded_of_row_weights(tmp_path / "t", lambda _: w, ratings, STARS, rounds=2), ratings)[0] == 0
+    )
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"noise": 1e-3},
+        pytest.param({"steps": 3}, marks=pytest.mark.thorough),
+        {"fresh": True, "weights": "of each round"},
+        pytest.param({"levels": "off the grid"}, marks=pytest.mark.thorough),
+    ],
+    ids=[
+        "noise",
+        "three steps",
+        "fresh items, new weights",
+        "off the grid",
+    ],
+)
+def test_nothing_wrong_is_answered_elsewhere(tmp_path, other):
+    """Of 12 clients under each; one is answered by accident with a probability of 0.001 at most."""
+    rng = np.random.default_rng(5)
+    ratings = ratings_of(STARS, 3)
+    sent = ratings + np.where(ratings > 0, rng.uniform(-0.4, 0.4, ratings.shape), 0)
+    sent = sent if other.pop("levels", None) else ratings
+    changing = other.pop("weights", None)
+    same = weights_of("age", rng, ratings)
+    found = recorded_of_row_weights(
+        tmp_path / "t", lambda _: weights_of("age", rng, ratings) if changing else same, sent, STARS, **other
+    )
+    answers, good = right(found, ratings)
+    assert good == answers
+
+
+# Rows of unrated items, where the client's factor moves from row to row: plain clients written here.
+
+
+ALPHA, RATE_UNRATED_ROWS, RIDGE, LEVELS_UNRATED_ROWS = 0.1, 2e-3, 1.0, np.arange(1, 11) / 2
+USERS_UNRATED_ROWS, ITEMS_UNRATED_ROWS, K_UNRATED_ROWS = 8, 120, 5
+
+
+def clients(size, *, order=True, dtype=np.float64, seed=0):
+    """Rows of clients that step after every ``size`` of all items, in an order of their own."""
+    rng = np.random.default_rng(seed)
+    v = rng.normal(0, 0.5, (ITEMS_UNRATED_ROWS, K_UNRATED_ROWS)).astype(dtype)
+    ratings = np.where(
+        rng.random((USERS_UNRATED_ROWS, ITEMS_UNRATED_ROWS)) < 0.2,
+        rng.choice(LEVELS_UNRATED_ROWS, (USERS_UNRATED_ROWS, ITEMS_UNRATED_ROWS)),
+        0,
+    )
+    rows = np.zeros((USERS_UNRATED_ROWS, ITEMS_UNRATED_ROWS, K_UNRATED_ROWS))
+    for client in range(USERS_UNRATED_ROWS):
+        u = rng.normal(0, 0.4, K_UNRATED_ROWS)
+        whole = rng.permutation(ITEMS_UNRATED_ROWS) if order else np.arange(ITEMS_UNRATED_ROWS)
+        for some in np.split(whole, range(size, ITEMS_UNRATED_ROWS, size)):
+            weight = np.where(ratings[client, some] > 0, 1, ALPHA)
+            error = weight * (ratings[client, some] - v[some] @ u)
+            rows[client, some] = error[:, None] * u
+            u = (1 - 2 * RATE_UNRATED_ROWS * RIDGE) * u + 2 * RATE_UNRATED_ROWS * error @ v[some]
+    return rows.astype(dtype), np.broadcast_to(v, rows.shape), ratings
+
+
+def read(rows, factors, alpha=ALPHA):
+    there, precision = np.ones(rows.shape[:2], bool), float(np.finfo(rows.dtype).eps)
+    return read_unrated(
+        rows.astype(float),
+        factors.astype(float),
+        there,
+        LEVELS_UNRATED_ROWS,
+        alpha,
+        0.25,
+        precision=precision,
+    )
+
+
+@pytest.mark.parametrize(
+    ("size", "dtype"), [(1, np.float64), (10, np.float64), (ITEMS_UNRATED_ROWS, np.float64), (1, np.float32)]
+)
+def test_ratings_and_lists_of_moving_clients(size, dtype):
+    """No order, rate or ridge told: nearly every row of every client, and none wrongly."""
+    rows, factors, ratings = clients(size, dtype=dtype)
+    found = read(rows, factors)
+    assert (found.misfit <= found.allowed).all()
+    told = np.isfinite(found.value)
+    assert told.mean() >= 0.95
+    assert (np.round(2 * found.value) / 2 == ratings)[told].all()
+
+
+@pytest.mark.parametrize("wrong", ["alpha", "scale", "shuffled", "noise"])
+def test_what_is_not_so_is_not_answered(wrong):
+    rows, factors, _ = clients(1)
+    rng = np.random.default_rng(1)
+    if wrong == "scale":
+        rows = rows * 1.3
+    elif wrong == "shuffled":
+        rows = rng.permutation(rows, axis=1)
+    elif wrong == "noise":
+        rows = rows + 0.1 * np.abs(rows).mean() * rng.normal(size=rows.shape)
+    found = read(rows, factors, ALPHA * (1.3 if wrong == "alpha" else 1))
+    assert not (found.misfit <= found.allowed).any()
+
+
+def test_nobody_and_next_to_nothing():
+    """Clients without rows, with few, and with rows of zeros."""
+    rows, factors, _ = clients(1)
+    rows[0] = 0
+    rows[1, 5:] = 0
+    found = read(rows, factors)
+    assert np.isnan(found.misfit[:2]).all()
+    assert read(rows[:0], factors[:0]).misfit.size == 0
+
+
+# A program that sends a row for every item, unrated ones as zeros of some weight; nothing declared.
+
+
+STARS_WEIGHTED_ZEROS = np.arange(1.0, 6.0)
+USERS_WEIGHTED_ZEROS, ITEMS_WEIGHTED_ZEROS, K_WEIGHTED_ZEROS = 12, 60, 4
+
+
+def recorded_of_weighted_zeros(
+    path, alpha: float, scale: float, dtype=np.float64, noise: float = 0.0, **told
+) -> np.ndarray:
+    """One round of clients that solve for their factor; their ratings, 0 where unrated."""
+    rng = np.random.default_rng(1)
+    q = rng.normal(0, 0.4, (ITEMS_WEIGHTED_ZEROS, K_WEIGHTED_ZEROS)).astype(dtype)
+    table = np.where(
+        rng.random((USERS_WEIGHTED_ZEROS, ITEMS_WEIGHTED_ZEROS)) < 0.3,
+        rng.choice(STARS_WEIGHTED_ZEROS, (USERS_WEIGHTED_ZEROS, ITEMS_WEIGHTED_ZEROS)),
+        0,
+    )
+    with fl.Recorder(path, rating_levels=STARS_WEIGHTED_ZEROS, **told) as recorder:
+        recorder.broadcast(0, q)
+        for user, ratings in enumerate(table):
+            weight = np.where(ratings > 0, 1, alpha)
+            p = np.linalg.solve(
+                q.T @ (weight[:, None] * q) + np.eye(K_WEIGHTED_ZEROS), q.T @ (weight * ratings)
+            )
+            rows = scale * (weight * (ratings - q @ p))[:, None] * p
+            order = rng.permutation(ITEMS_WEIGHTED_ZEROS)
+            recorder.upload(0, user, (rows + rng.normal(0, noise, rows.shape))[order].astype(dtype), order)
+            recorder.truth(user, np.flatnonzero(ratings), ratings[ratings > 0])
+    return table
+
+
+@pytest.mark.parametrize(
+    ("alpha", "scale", "dtype"), [(0.1, -2.0, np.float64), (1.0, 0.3, np.float64), (0.05, -1.0, np.float32)]
+)
+def test_lists_and_ratings_are_read(tmp_path, alpha, scale, dtype):
+    """No weight, no scale: unrated rows share a line, and the others meet the grid."""
+    table = recorded_of_weighted_zeros(tmp_path / "run", alpha, scale, dtype)
+    found = fl.attack(tmp_path / "run", "undeclared")
+    assert not found.abstained
+    answers = 0
+    for user, _, index, value, _ in found.rows():
+        np.testing.assert_allclose(value, table[user, index], atol=0.05)
+        answers += value.size
+    assert answers >= 0.98 * USERS_WEIGHTED_ZEROS * ITEMS_WEIGHTED_ZEROS
+
+
+def test_lists_and_ratings_are_a_leak_and_rows_for_all_items_none(tmp_path):
+    recorded_of_weighted_zeros(tmp_path / "run", 0.1, -2.0)
+    rows = fl.audit_recording(tmp_path / "run", attacks=["undeclared", "rated-set"])
+    read = rows[rows["attack"] == "undeclared"].set_index("metric")
+    assert read.loc["rated_set_f1", "verdict"] == read.loc["rated_rating_accuracy", "verdict"] == "LEAK"
+    assert set(rows[rows["attack"] == "rated-set"]["verdict"]) == {"NOT TESTED"}
+
+
+@pytest.mark.thorough
+def test_noise_is_no_line(tmp_path):
+    recorded_of_weighted_zeros(tmp_path / "run", 0.1, -2.0, noise=0.5)
+    assert len(fl.attack(tmp_path / "run", "undeclared").abstained) == USERS_WEIGHTED_ZEROS
+
+
+@pytest.mark.parametrize("constants", [{}, {"alpha": 0.3, "upload_scale": 5.0}, {"alpha": 0.1}])
+def test_rows_of_unrated_items_are_declared_and_their_weight_and_scale_are_not(tmp_path, constants):
+    """Neither told, both wrong, one of them told: the line says it."""
+    table = recorded_of_weighted_zeros(
+        tmp_path / "run", 0.1, -2.0, weighting="include-unrated", constants=constants
+    )
+    found = fl.attack(tmp_path / "run", "undeclared")
+    assert not found.abstained
+    for user, _, index, value, _ in found.rows():
+        np.testing.assert_allclose(value, table[user, index], atol=0.05)
+
+
+@pytest.mark.parametrize(("weight", "dtype"), [(40.0, np.float64), (1.0, np.float32), (10.0, np.float16)])
+def test_lists_of_implicit_feedback_are_read(tmp_path, weight, dtype):
+    """All ratings are 1, of weight 1 + weight beside zeros of weight 1; somebody has a single one."""
+    rng = np.random.default_rng(2)
+    q = np.abs(rng.normal(0, 0.3, (ITEMS_WEIGHTED_ZEROS, 8))) + 0.1
+    positive = (
+        rng.random((USERS_WEIGHTED_ZEROS, ITEMS_WEIGHTED_ZEROS))
+        < np.linspace(0.05, 0.5, USERS_WEIGHTED_ZEROS)[:, None]
+    )
+    positive[0] = np.arange(ITEMS_WEIGHTED_ZEROS) == 7
+    with fl.Recorder(tmp_path / "run", rating_levels=[1.0], weighting="include-unrated") as recorder:
+        recorder.broadcast(0, q)
+        for user, here in enumerate(positive):
+            c = 1 + weight * here
+            p = np.linalg.solve(q.T @ (c[:, None] * q) + np.eye(8), q.T @ (c * here))
+            recorder.upload(0, user, (-2 * (c * (here - q @ p))[:, None] * p).astype(dtype))
+    found = fl.attack(tmp_path / "run", "undeclared")
+    assert not found.abstained
+    for user, _, index, value, _ in found.rows():
+        np.testing.assert_array_equal(value > 0.5, positive[user, index])
+
+
+@pytest.mark.thorough
+def test_equal_predictions_are_no_line_of_unrated_items(tmp_path):
+    """Rows of rated items alone, at item factors that are all alike: equal ratings make equal rows."""
+    rng = np.random.default_rng(3)
+    with fl.Recorder(tmp_path / "run", rating_levels=STARS_WEIGHTED_ZEROS) as recorder:
+        recorder.broadcast(0, np.full((ITEMS_WEIGHTED_ZEROS, K_WEIGHTED_ZEROS), 0.01))
+        for user in range(USERS_WEIGHTED_ZEROS):
+            ratings = rng.choice(STARS_WEIGHTED_ZEROS, 20)
+            recorder.upload(
+                0, user, (ratings - 0.0004)[:, None] * np.full(K_WEIGHTED_ZEROS, 0.01), np.arange(20)
+            )
+    for _, _, _, value, _ in fl.attack(tmp_path / "run", "undeclared").rows():
+        assert (value != 0).all()
+
+
+def test_what_fits_the_declared_weighting_is_not_read_as_another(tmp_path, monkeypatch):
+    """Nobody has the highest level. Before: of one recording 26 unrated items were answered with 5 stars."""
+    monkeypatch.setattr(undeclared, "bias_column", None)  # which rows of rated items are asked about
+    rng = np.random.default_rng(4)
+    rule = {"rule": "semi-als", "order": "batch", "upload": "gradient", "loss": "squared", "link": "identity"}
+    told = {"alpha": 1.0, "lambda_factors": 1e-3, "upload_scale": -1.0, "upload_regularization": 0.0}
+    v = rng.normal(0, 0.3, (27, K_WEIGHTED_ZEROS)).astype(np.float32)
+    table = np.zeros((15, 27))
+    with fl.Recorder(
+        tmp_path / "run",
+        rating_levels=range(1, 11),
+        weighting="include-unrated",
+        rule=rule,
+        constants=told,
+    ) as recorder:
+        recorder.broadcast(0, v)
+        for user, ratings in enumerate(table):
+            ratings[rng.choice(27, int(rng.integers(1, 5)), replace=False)] = rng.choice([2, 4, 6, 7, 8])
+            p = np.linalg.solve(v.T @ v + 1e-3 * np.eye(K_WEIGHTED_ZEROS), v.T @ ratings)
+            recorder.upload(0, user, (-(ratings - v @ p)[:, None] * p).astype(np.float32), np.arange(27))
+    found = fl.attack(tmp_path / "run", "undeclared")
+    assert found.scope == Scope.DIFFERENCES
+    for users, _, items, value, _ in found.rows():
+        assert ((value > 0.5) == (table[users, items] > 0)).all()
