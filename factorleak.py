@@ -653,7 +653,7 @@ def sweep(
         Ratings, or what ``load`` takes.
     victim : str or Victim
     attacks : str, Attack or sequence
-        ``published`` is paper 000's procedure with the solver that its Table 6 chose for the scenario.
+        ``published`` is Mai & Pang's procedure with the solver that its Table 6 chose for the scenario.
     scales : sequence of float
         Laplace scales b of the uploads, >= 0; 0 is no noise.
     rounds : sequence of int

@@ -97,7 +97,7 @@ def is_guess(attack: object) -> bool:
 def _root(method: str, words: str) -> Entry:
     return Entry(
         "attacks.root_finding.scipy_root:Root",
-        f"paper 000's systems, {words}",
+        f"Mai & Pang's systems, {words}",
         {"method": method},
         True,
         cost=Cost(0.5, 0.1, 0),
@@ -116,29 +116,29 @@ BUILT_IN: dict[str, dict[str, Entry]] = {
     "victims": {
         "fedmvmf": Entry(
             "victims.protocols.fedmvmf:FedMVMF",
-            "federated multi-view matrix factorisation (paper 000), four scenarios",
+            "federated multi-view matrix factorisation (Mai & Pang 2022), four scenarios",
         ),
         "fedmf": Entry(
-            "victims.protocols.fedmf:FedMF", "user-level distributed matrix factorisation (paper 001)"
+            "victims.protocols.fedmf:FedMF", "user-level distributed matrix factorisation (Chai et al. 2021)"
         ),
         "decentralised-mf": Entry(
             "victims.protocols.decentralised_mf:DecentralisedMF",
-            "matrix factorisation with clients on the unit ball (paper 002)",
+            "matrix factorisation with clients on the unit ball (Hu & Fang 2023)",
             recorded_as="mf",
         ),
         "pdmfrec": Entry(
             "victims.protocols.pdmfrec:PDMFRec",
-            "PDMFRec (paper 003): gradients to similar clients, no server",
+            "PDMFRec (Duriakova et al. 2019): gradients to similar clients, no server",
             serverless=True,
         ),
         "dpmf-yang": Entry(
             "victims.protocols.dpmf_yang:DPMFYang",
-            "DPMF (paper 004): explicit and implicit feedback, gradients to those who are trusted",
+            "DPMF (Yang et al. 2022): explicit and implicit feedback, gradients to those who are trusted",
             serverless=True,
         ),
         "dmf": Entry(
             "victims.protocols.dmf:DMF",
-            "matrix factorisation on random walks (Chen et al. 2018, as in paper 004), no server",
+            "matrix factorisation on random walks (Chen et al. 2018, as in Yang et al. 2022), no server",
             serverless=True,
         ),
     },
@@ -155,22 +155,22 @@ BUILT_IN: dict[str, dict[str, Entry]] = {
         ),
         "unrated-sampling": Entry(
             "defenses.unrated_sampling:UnratedSampling",
-            "rows of some unrated items (paper 000, Eq. 36)",
+            "rows of some unrated items (Mai & Pang 2022, Eq. 36)",
         ),
         "stretching": Entry(
-            "defenses.heterogeneous:Stretching", "ratings shrunk by privacy weights (paper 002)"
+            "defenses.heterogeneous:Stretching", "ratings shrunk by privacy weights (Hu & Fang 2023)"
         ),
         "personalized-sampling": Entry(
             "defenses.heterogeneous:PersonalizedSampling",
-            "ratings left out at random, by their budgets (paper 002, Eq. 5)",
+            "ratings left out at random, by their budgets (Hu & Fang 2023, Eq. 5)",
         ),
         "objective-noise": Entry(
             "defenses.heterogeneous:ObjectiveNoise",
-            "Laplace noise that raters share (paper 002, Theorem 3)",
+            "Laplace noise that raters share (Hu & Fang 2023, Theorem 3)",
         ),
         "paillier": Entry(
             "defenses.encryption:Paillier",
-            "uploads encrypted, sums decrypted by clients (papers 000, 001)",
+            "uploads encrypted, sums decrypted by clients (Mai & Pang 2022, Chai et al. 2021)",
             ideal={"ideal": "true"},
         ),
         "secure-sum": Entry(
@@ -213,13 +213,13 @@ BUILT_IN: dict[str, dict[str, Entry]] = {
         ),
         "eq24-printed": Entry(
             "attacks.closed_form.fedmf_eq24:Eq24",
-            "paper 001's attack as printed",
+            "Chai et al.'s attack as printed",
             {"form": "printed"},
             cost=CHEAP,
         ),
         "eq24-corrected": Entry(
             "attacks.closed_form.fedmf_eq24:Eq24",
-            "paper 001's attack with its slips corrected",
+            "Chai et al.'s attack with its slips corrected",
             {"form": "corrected"},
             cost=CHEAP,
         ),
@@ -294,8 +294,8 @@ BUILT_IN: dict[str, dict[str, Entry]] = {
 
 # systems that are several defenses at once, with the options that define them
 COMBINED: dict[str, dict[str, dict[str, str]]] = {
-    "privmvmf": {"unrated-sampling": {"rho": "1"}, "paillier": {}},  # paper 000, section 5
-    "hdpmf": {"stretching": {}, "objective-noise": {}},  # paper 002
+    "privmvmf": {"unrated-sampling": {"rho": "1"}, "paillier": {}},  # Mai & Pang 2022, section 5
+    "hdpmf": {"stretching": {}, "objective-noise": {}},  # Hu & Fang 2023
     "hdpmf-r": {"stretching": {"rescale": "false"}, "objective-noise": {}},
     "pdpmf": {"personalized-sampling": {}, "objective-noise": {"budget": "mean-rated"}},
     "pdpmf-all-pairs": {  # whose t says nothing of who rated what
@@ -304,7 +304,7 @@ COMBINED: dict[str, dict[str, dict[str, str]]] = {
     },
     "dpmf-hua": {
         "objective-noise": {"budget": "smallest"}
-    },  # paper 002's baseline, and as its program has it
+    },  # Hu & Fang's baseline, and as its program has it
     "dpmf-program": {"objective-noise": {"budget": "smallest-rated", "mixing": "draw"}},
 }
 

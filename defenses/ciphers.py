@@ -1,18 +1,18 @@
 """Rows as integers, Paillier's cryptosystem on whole arrays of them, and a stand-in with the same views.
 
 A number x is the integer round(x 2^f). Lanes of 64 bits are put side by side, P = sum_l v_l 2^(64 l), with
-signed v_l, so that P may be negative; the cipher keeps it modulo n, as papers 000 and 001 do for single
-numbers. Sums of packed integers are the packed sums as long as every |sum of v_l| < 2^63; the bound is
-checked where numbers are encoded, for as many summands as may come together. One exponent for all:
+signed v_l, so that P may be negative; the cipher keeps it modulo n, as Mai & Pang 2022 and Chai et al. 2021
+do for single numbers. Sums of packed integers are the packed sums as long as every |sum of v_l| < 2^63; the
+bound is checked where numbers are encoded, for as many summands as may come together. One exponent for all:
 an encoding that chooses it by the number (as phe does by default) publishes magnitudes, and zero from
 non-zero.
 
 The keys are phe's, the arithmetic is batched over gmpy2. P. Paillier, EUROCRYPT 1999,
 doi:10.1007/3-540-48910-X_16, with g = n + 1: a plaintext m is (1 + n m) r^n mod n^2. Who holds the secret key
-(in papers 000 and 001 every client does) draws r^n modulo p^2 and q^2 and joins the two: modulo p^2 the n-th
-powers are the p-th powers s^p of s in 1..p-1, each once, so the law is the same and the exponent and the
-modulus have half the length each. Additions multiply modulo n^2. Batches release the interpreter's lock, so
-threads use all cores.
+(in Mai & Pang 2022 and Chai et al. 2021 every client does) draws r^n modulo p^2 and q^2 and joins the two:
+modulo p^2 the n-th powers are the p-th powers s^p of s in 1..p-1, each once, so the law is the same and the
+exponent and the modulus have half the length each. Additions multiply modulo n^2. Batches release the
+interpreter's lock, so threads use all cores.
 
 Textbook Paillier is malleable and not authenticated: a ciphertext that was altered decrypts to another
 number. What can be checked is checked: range, a common factor with n, and that the plaintext fits its lanes.

@@ -1,13 +1,13 @@
 """Additively homomorphic encryption of uploads, and secure sums among neighbours: nobody sees a row.
 
-``paillier``, papers 000 (section 5) and 001 (section 5): one client makes a pair of keys, everybody gets the
-public key, clients alone the secret one. Rows are encoded with one fixed exponent and packed, many numbers to
-a ciphertext (``defenses.ciphers``). Where the server needs the sums in the clear (FedMVMF), decrypting
-clients share that work and send them back; where it only adds (FedMF), it holds the item factors encrypted
-and every client decrypts them. ``ideal`` replaces the cryptosystem by a stand-in with the same views and the
-same numbers, bit for bit, at almost no cost: integers are added in the clear inside the simulation, and
-recorded rows are masked with the output of a hash. It is for measuring leakage; it is no encryption to
-deploy.
+``paillier``, Mai & Pang 2022 (section 5) and Chai et al. 2021 (section 5): one client makes a pair of keys,
+everybody gets the public key, clients alone the secret one. Rows are encoded with one fixed exponent and
+packed, many numbers to a ciphertext (``defenses.ciphers``). Where the server needs the sums in the clear
+(FedMVMF), decrypting clients share that work and send them back; where it only adds (FedMF), it holds the
+item factors encrypted and every client decrypts them. ``ideal`` replaces the cryptosystem by a stand-in with
+the same views and the same numbers, bit for bit, at almost no cost: integers are added in the clear inside
+the simulation, and recorded rows are masked with the output of a hash. It is for measuring leakage; it is no
+encryption to deploy.
 
 What this does not hide: which rows a client sends; the sums, once they are decrypted, so an item with one
 contributor shows that client's gradient, and with a few of them more follows (attack ``aggregate``); the sums
@@ -78,8 +78,8 @@ class Paillier(Defense):
 
     References
     ----------
-    P. Paillier, EUROCRYPT 1999, doi:10.1007/3-540-48910-X_16; papers 000 (arXiv:2210.07775), section 5,
-    and 001 (arXiv:1906.05108), section 5.
+    P. Paillier, EUROCRYPT 1999, doi:10.1007/3-540-48910-X_16; Mai & Pang 2022 (arXiv:2210.07775), section 5,
+    and Chai et al. 2021 (arXiv:1906.05108), section 5.
     """
 
     key_bits: int = 2048

@@ -1,6 +1,6 @@
 """Heterogeneous differential privacy: budgets of ratings, stretching, sampling, and noise that raters share.
 
-Hu & Fang 2022 (paper 002, arXiv:2212.00306), section 4, and what it compares with.
+Hu & Fang 2023 (arXiv:2212.00306), section 4, and what it compares with.
 
 Budgets are drawn, or a file of weights says them: a table kind, id, weight, with a line for each user and
 each item, read once while it stays as it is. W_ij = beta_i gamma_j stays a product (section 5.1.3).
@@ -289,7 +289,7 @@ class PersonalizedSampling(Specification, Defense):
 
     References
     ----------
-    Z. Jorgensen, T. Yu, G. Cormode 2015, doi:10.1109/ICDE.2015.7113353; paper 002 (arXiv:2212.00306),
+    Z. Jorgensen, T. Yu, G. Cormode 2015, doi:10.1109/ICDE.2015.7113353; Hu & Fang 2023 (arXiv:2212.00306),
     Eq. (5).
     """
 

@@ -6,7 +6,7 @@ of Laplace's law with scale b = 2 Delta sqrt(K) / t. So, for the first round, wh
 rating:
 
 - the sum of all raters, seen by somebody who does not know h: w t, with delta = 0. This is what Theorem 2 of
-  paper 002 (Hu, Fang 2022) counts;
+  Hu & Fang 2023 count;
 - another rater knows h, and takes its own share off the sum: of n raters (n - 1) / n of the variance is left,
   half of it for two;
 - client p's upload, h unknown: nothing, for who receives it receives those of the other raters, too, and

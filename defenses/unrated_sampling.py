@@ -4,9 +4,9 @@ Paper 000, section 5.2, Eq. (36): a client draws rho times as many unrated items
 them as zeros of weight alpha (the victim's), in (8) and in its uploads; other unrated items do not take
 part. The paper bounds the probability that an uploaded item is rated by 1 / (rho + 1).
 
-In FedMF, whose paper 001 suggests the same "between FullText and PartText" (section 7), a client sends rows
-of zeros about sampled items. They weigh nothing and change no factor, so that they cost ciphertexts alone;
-only encrypted rows hide which ones are zeros.
+In FedMF, for which Chai et al. 2021 suggest the same "between FullText and PartText" (section 7), a client
+sends rows of zeros about sampled items. They weigh nothing and change no factor, so that they cost
+ciphertexts alone; only encrypted rows hide which ones are zeros.
 
 What this does not hide: that bound holds for one round and an adversary who knows nothing of popularity. If
 the sample is drawn anew in each round, as published, items that a client uploads in every round are

@@ -32,10 +32,10 @@ from reports.figures import (
 from reports.paper_tables import VARIED, last_rounds, over_weights, prediction_frame, trusted_frame
 from reports.verdicts import Row, grouped
 
-# Figures 1 to 3 of paper 000 (arXiv:2210.07775), as published: Eq. (43) against the scale of Laplace noise.
-# The paper draws its own procedure and the expected accuracy of a random guess. Here the best guess without
-# the transcript stands beside it: Eq. (43) counts unrated items and zero attributes, and answering nothing
-# but those is right far more often than a random guess.
+# Figures 1 to 3 of Mai & Pang 2022 (arXiv:2210.07775), as published: Eq. (43) against the scale of Laplace
+# noise. The paper draws its own procedure and the expected accuracy of a random guess. Here the best guess
+# without the transcript stands beside it: Eq. (43) counts unrated items and zero attributes, and answering
+# nothing but those is right far more often than a random guess.
 
 PUBLISHED = {"rating_accuracy": "ratings right (Eq. 43)", "attribute_accuracy": "attributes right (Eq. 43)"}
 RANDOM = "guess-uniform"
@@ -88,7 +88,8 @@ def published_noise(rows: Sequence[Row], metric: str) -> Figure:
     return figure
 
 
-# Figures 2 and 3 of paper 001: the server's share of an encrypted iteration against the number of items
+# Figures 2 and 3 of Chai et al. 2021: the server's share of an encrypted iteration against the number of
+# items
 
 UPLOADS = {"full-text": "Figure 2, full-text", "part-text": "Figure 3, part-text"}
 PAPER_SHARE = 0.95
@@ -123,7 +124,7 @@ def cost_figure(rows: Mapping[str, Sequence[Row]], system: str, directory: Path)
         return save(figure, directory / "server_share_against_items")
 
 
-# Figures 2 to 8 of paper 002: prediction error of private matrix factorisation
+# Figures 2 to 8 of Hu & Fang 2023: prediction error of private matrix factorisation
 
 METHODS = ("hdpmf", "pdpmf", "mf", "dpmf", "hdpmf-r", "dpmf-program")  # in the order of their colours
 
@@ -160,7 +161,7 @@ def _error_bars(axes: Axes, errors: pd.DataFrame) -> None:
     axes.axhline(errors["baseline"].mean(), **MEAN, label="training mean")
 
 
-# MAE against rounds, beside what paper 003 has
+# MAE against rounds, beside that of Duriakova et al. 2019
 
 
 def rounds_figure(frame: pd.DataFrame, *, mean: float, published: float) -> Figure:
@@ -183,7 +184,7 @@ def rounds_figure(frame: pd.DataFrame, *, mean: float, published: float) -> Figu
     return figure
 
 
-# Figures 4 to 6 of paper 004: RMSE against rounds, over lambda and W, and against K
+# Figures 4 to 6 of Yang et al. 2022: RMSE against rounds, over lambda and W, and against K
 
 SYSTEMS = ("dpmf-yang", "dmf", "svd++", "gaussian-pmf")  # in the order of their colours
 UNIT = "RMSE, units of 0..1"
@@ -238,7 +239,7 @@ def _over_weights(mean: pd.DataFrame, directory: Path) -> list[Path]:
         return save(figure, directory / "rmse_over_weights")
 
 
-# Bytes and seconds of a round against what grows, beside what paper 004 claims of both
+# Bytes and seconds of a round against what grows, beside what Yang et al. 2022 claims of both
 
 GROWS = {"users": "ratings of the clients", "degree": "receivers of each client, d", "factors": "factors, K"}
 MEASURED = {"bytes": ("megabytes a round", 1e6), "seconds": ("processor seconds a round", 1.0)}

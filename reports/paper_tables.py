@@ -22,7 +22,7 @@ def _spread(values: pd.Series, digits: int = 3) -> str:
     return f"{mean} ({deviation:.{digits}f})" if np.isfinite(deviation) else mean
 
 
-# Encrypted rounds: paper 001, arXiv:1906.05108; paper 000, arXiv:2210.07775
+# Encrypted rounds: Chai et al. 2021, arXiv:1906.05108; Mai & Pang 2022, arXiv:2210.07775
 
 # Table 1: most rated items -> seconds of one iteration, part-text and full-text; 1024 bit, K = 100
 FEDMF = {
@@ -63,13 +63,13 @@ def published_lines(victim: str) -> list[str]:
     for name, phases in PER_PHASE.get(victim, {}).items():
         local, adding, opening, update = (number(value, 4) for value in phases)
         lines.append(
-            f"paper 000, Table 5, {name}, 1024 bit, ML-1M: local update with encryption {local} s, "
+            f"Mai & Pang 2022, Table 5, {name}, 1024 bit, ML-1M: local update with encryption {local} s, "
             f"aggregation {adding} s, decryption {opening} s, server update {update} s"
         )
     return lines
 
 
-# Private matrix factorisation: paper 002
+# Private matrix factorisation: Hu & Fang 2023
 
 # Table 3: (data, method) -> MSE and MAE at K = 10, at K = 5
 PRIVATE_MF = {
@@ -168,7 +168,7 @@ def paired_table(found: Sequence[Any]) -> Sheet:
     return Sheet(title, ("factors", "error", "smaller", "than", *numbers), lines, right=numbers)
 
 
-# PDMFRec: paper 003
+# PDMFRec: Duriakova et al. 2019
 
 PDMFREC = {  # Table 2, ML-100K: MAE and RMSE
     "pdmfrec": (1.0194, 1.2722),
@@ -238,7 +238,7 @@ def rounds_table(rows: Sequence[Row], title: str) -> Sheet:
     return Sheet(title, ("method", *columns), lines, right=columns)
 
 
-# Users who trust each other: paper 004
+# Users who trust each other: Yang et al. 2022
 
 # Table 4: (data, system) -> P@5 and R@5 at K = 3, 6, 12
 TRUSTED = {

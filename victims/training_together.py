@@ -1,7 +1,7 @@
 """Trainings that differ in learning rate and regularization alone, at the cost of little more than one.
 
-Every candidate of a search sees the same ratings, order and noise. Where the server of paper 002 steps at
-every upload they are drawn once, and every step is made for all candidates together: the last axis of the
+Every candidate of a search sees the same ratings, order and noise. Where the server of Hu & Fang 2023 steps
+at every upload they are drawn once, and every step is made for all candidates together: the last axis of the
 factors numbers them. Tables of steps are padded to powers of two, so that all folds of a search share their
 compiled programs. Other orders are trained one after the other.
 """

@@ -13,7 +13,7 @@ Symbols: eta item rate, rho factor rate over item rate, a and d weight decay of 
 References
 ----------
 H. B. McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data",
-arXiv:1602.05629, Algorithm 1 (B and E); the step is that of paper 001 (arXiv:1906.05108), Eq. (2).
+arXiv:1602.05629, Algorithm 1 (B and E); the step is that of Chai et al. 2021 (arXiv:1906.05108), Eq. (2).
 """
 
 from __future__ import annotations

@@ -54,8 +54,8 @@ def unlike(
 def steps_after_uploads(view: View) -> bool:
     """Tell whether clients step after every rating, but only once all their rows are sent.
 
-    So it is where the recommender steps at every upload (paper 002): each row is computed at a factor of its
-    own, and all of a round with one factor of the client.
+    So it is where the recommender steps at every upload (Hu & Fang 2023): each row is computed at a factor of
+    its own, and all of a round with one factor of the client.
     """
     rule = DECLARED_RULES.get(view.manifest.rule_name)
     in_turn = view.messages.reference is not None and view.manifest.rule.order == "per-rating"

@@ -3,10 +3,10 @@
 Every client step is p <- P(shrink p + pull sum_j w_j (s_j - p . t_j) t_j), and every server step moves the
 item factors against the sum of the uploads:
 
-- FedMVMF, sgd (paper 000, Eq. 9, 10) and FedMF (paper 001, Eq. 2): shrink = 1 - 2 gamma lambda, pull = 2
-  gamma, t_j as broadcast before the uploads, w = lambda_1 for attributes, no projection. The server of
-  FedMF subtracts the sum; that of FedMVMF steps by Adam;
-- MF on the unit ball (paper 002, Algorithm 1): shrink = 1 - 2 eta lambda, pull = 2 eta, t_j as broadcast
+- FedMVMF, sgd (Mai & Pang 2022, Eq. 9, 10) and FedMF (Chai et al. 2021, Eq. 2): shrink = 1 - 2 gamma lambda,
+  pull = 2 gamma, t_j as broadcast before the uploads, w = lambda_1 for attributes, no projection. The server
+  of FedMF subtracts the sum; that of FedMVMF steps by Adam;
+- MF on the unit ball (Hu & Fang 2023, Algorithm 1): shrink = 1 - 2 eta lambda, pull = 2 eta, t_j as broadcast
   after the server's step, P the projection to the unit ball; eta is divided by 5 after a quarter and after
   three quarters of the epochs. The server steps by eta, and adds 2 lambda v_j to the sum. So it is where the
   manifest has ``step_regularization``; ``regularization`` counts with every rating: shrink = 1 - 2 eta lambda
@@ -30,7 +30,7 @@ from jaxtyping import Float, Int
 
 from victims.transcript.manifest import Manifest
 
-DROP, DROPS = 5.0, (0.25, 0.75)  # of eta in paper 002: divisor, and after which shares of the epochs
+DROP, DROPS = 5.0, (0.25, 0.75)  # of eta in Hu & Fang 2023: divisor, and after which shares of the epochs
 
 Constants = tuple[str | tuple[str, ...], ...]
 Rates = Callable[[Manifest, Int[np.ndarray, " T"]], Float[np.ndarray, " T"]]
@@ -76,7 +76,7 @@ def _constant_rate(manifest: Manifest, rounds: Int[np.ndarray, " T"]) -> Float[n
 
 
 def _dropping_rate(manifest: Manifest, rounds: Int[np.ndarray, " T"]) -> Float[np.ndarray, " T"]:
-    """eta of paper 002; its recommender and its clients step with the same."""
+    """eta of Hu & Fang 2023; its recommender and its clients step with the same."""
     constants = manifest.hyperparameters
     passed = sum((rounds >= share * constants["epochs"]).astype(int) for share in DROPS)
     return np.asarray(constants["learning_rate"] / DROP**passed)
@@ -103,7 +103,7 @@ def _twice(name: str) -> Callable[[Manifest], float]:
 
 
 _PLAIN_CLIENT = ClientRule(("client_learning_rate", "lambda_factors"), _constant_rate, _shrink_once)
-RIDGES = ("regularization", "step_regularization")  # of paper 002: with every rating, or once per step
+RIDGES = ("regularization", "step_regularization")  # of Hu & Fang 2023: with every rating, or once per step
 _UNIT_BALL: Constants = ("learning_rate", "epochs", RIDGES)
 _UNIT_BALL_CLIENT = ClientRule(
     _UNIT_BALL, _dropping_rate, _shrink_on_the_ball, unit_ball=True, after_server=True

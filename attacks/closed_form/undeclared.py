@@ -1,7 +1,7 @@
 """One round of clients whose rule nobody declared: an unknown scale, minibatches, a step after every rating.
 
-Beyond papers 001 and 002, for what programs really send. It takes every row for sigma e u with the u of that
-moment, and asks for nothing else:
+Beyond Chai et al. 2021 and Hu & Fang 2023, for what programs really send. It takes every row for sigma e u
+with the u of that moment, and asks for nothing else:
 
 - rows of one direction are one step; where there are several, ``attacks.closed_form.uploads.moving_factor``
   finds their order and each row's error up to two numbers that all rows of the client share;

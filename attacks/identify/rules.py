@@ -1,10 +1,10 @@
 """Which of the known rules moved the clients' factors, and with what constants: linear fits to what was read.
 
-- semi-als (paper 000, Eq. 8): lambda_2 p = w_items + lambda_1 w_attributes in every round;
-- sgd (Eq. 9, 10; paper 001, Eq. 2): p' = (1 - 2 gamma lambda_2) p + 2 gamma (w_items + lambda_1 w_attributes)
-  from one round to the next, or with 2 gamma / n for a mean over n ratings.
-- projected-sgd (paper 002, Algorithm 1): p' = P(p - 2 eta lambda p + 2 eta w'), w' the pull of the items as
-  the next round broadcasts them, P the projection to the unit ball; or with lambda n, n the number of
+- semi-als (Mai & Pang 2022, Eq. 8): lambda_2 p = w_items + lambda_1 w_attributes in every round;
+- sgd (Eq. 9, 10; Chai et al. 2021, Eq. 2): p' = (1 - 2 gamma lambda_2) p + 2 gamma (w_items + lambda_1
+  w_attributes) from one round to the next, or with 2 gamma / n for a mean over n ratings.
+- projected-sgd (Hu & Fang 2023, Algorithm 1): p' = P(p - 2 eta lambda p + 2 eta w'), w' the pull of the items
+  as the next round broadcasts them, P the projection to the unit ball; or with lambda n, n the number of
   ratings. Where p' has length 1, the equations across it are linear.
 
 All are linear in constants that all clients share, and K equations for each client: a rule explains a

@@ -1,7 +1,7 @@
 """The most likely ratings and attributes behind noisy uploads, all rounds together, all clients at once.
 
-Beyond paper 000, whose noise procedure averages root solutions of one round (its section 6.2): the law of
-the noise is known, ratings lie on a grid, attributes are one-hot, and ratings do not change between
+Beyond Mai & Pang 2022, whose noise procedure averages root solutions of one round (its section 6.2): the law
+of the noise is known, ratings lie on a grid, attributes are one-hot, and ratings do not change between
 rounds. The attack maximises the marginal likelihood of all uploads over the client's factor and reads
 each rating off its posterior (``attacks.likelihood.ascent``), with a prior that it estimates from the same
 uploads (``attacks.likelihood.prior``; ``prior="flat"`` is maximum likelihood). Several starts: the

@@ -1,10 +1,10 @@
 """Rows that clients send each other, as uploads that the posterior models: one step at factors that all hold.
 
-PDMFRec (paper 003) and DMF (paper 004) send -e u + alpha v for every rating. In the order ``batch`` all rows
-of a client in a round are computed at one u, and in the first round after a shared start at the v that
-everybody holds. Those are the rows of a federated client that steps once, with a factor of which nothing is
-known: e = r - u . v, of DMF with r in 0..1. Noise that is drawn once for a row is in all of its copies, and
-over the weight of the edge each of them is the row as it was sent.
+PDMFRec (Duriakova et al. 2019) and DMF (Yang et al. 2022) send -e u + alpha v for every rating. In the order
+``batch`` all rows of a client in a round are computed at one u, and in the first round after a shared start
+at the v that everybody holds. Those are the rows of a federated client that steps once, with a factor of
+which nothing is known: e = r - u . v, of DMF with r in 0..1. Noise that is drawn once for a row is in all of
+its copies, and over the weight of the edge each of them is the row as it was sent.
 
 Of other rows the model does not hold. In the order ``per-rating`` u moves from row to row; after the first
 round a sender's v has moved by its own step and by what reached it, which a receiver does not see; where

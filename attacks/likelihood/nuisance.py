@@ -1,11 +1,11 @@
 """Protocol constants that a manifest keeps silent about, from the evidence of the uploads.
 
-The constants lambda_1, lambda_2, gamma and alpha of paper 000, Eq. (8)-(10), enter the law of the uploads as
-single numbers, so each is found on a logarithmic grid, constant by constant until nothing changes, and then
-between the grid's points in ever smaller steps. Candidates of the grid are judged by the evidence that
-learning from a cold start ends with, later ones by that of learning on from the state of the best so far:
-cold starts may end in different optima, whose difference would hide theirs. A constant is determined where
-both ends of its grid are ``WITHIN`` nats or more behind.
+The constants lambda_1, lambda_2, gamma and alpha of Mai & Pang 2022, Eq. (8)-(10), enter the law of the
+uploads as single numbers, so each is found on a logarithmic grid, constant by constant until nothing changes,
+and then between the grid's points in ever smaller steps. Candidates of the grid are judged by the evidence
+that learning from a cold start ends with, later ones by that of learning on from the state of the best so
+far: cold starts may end in different optima, whose difference would hide theirs. A constant is determined
+where both ends of its grid are ``WITHIN`` nats or more behind.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def update_rule_sums(
     constants: Constants,
     answers: Answers,
 ) -> tuple[Float[Array, "users rounds K K"], Float[Array, "users rounds K"]]:
-    """Q'CQ + lambda_1 U'U and Q'Cr + lambda_1 U'x of paper 000, Eq. (8), without lambda_2.
+    """Q'CQ + lambda_1 U'U and Q'Cr + lambda_1 U'x of Mai & Pang 2022, Eq. (8), without lambda_2.
 
     References
     ----------

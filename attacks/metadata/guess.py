@@ -77,7 +77,7 @@ def _common_level(manifest: Manifest) -> float:
 class GuessUniform:
     """Every rating level equally likely (in include-unrated also 0), every attribute 0 or 1.
 
-    The "random guessing" of paper 000, figures 1-3.
+    The "random guessing" of Mai & Pang 2022, figures 1-3.
     """
 
     name: str = "guess-uniform"

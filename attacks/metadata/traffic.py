@@ -1,7 +1,8 @@
 """How long each client's list is, from sealed links alone: who sends how many rows.
 
-Beyond papers 003 and 004, whose clients send a row for each rating in every round: whoever sees that messages
-pass, and nothing in them, counts the ratings of everybody. Which items these are no count tells.
+Beyond Duriakova et al. 2019 and Yang et al. 2022, whose clients send a row for each rating in every round:
+whoever sees that messages pass, and nothing in them, counts the ratings of everybody. Which items these are
+no count tells.
 
 What it assumes: one message a row, or a size that tells how many rows it holds; rows of rated items alone.
 """

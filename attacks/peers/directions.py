@@ -1,9 +1,9 @@
 """Which anonymous rows are one sender's, where the item factors are not known: their directions are near.
 
-Beyond paper 003. After a private start, or in a round whose past was missed, nobody knows the copy of V
-that a row was computed at. But a row W (-e u + alpha v) of a small ridge lies nearly along u, and u moves
-little between two ratings of a pass. So rows of one sender are near each other, a few at a time, and are
-linked from the nearest on; nobody sends two rows about one item, so that a link that would is none.
+Beyond Duriakova et al. 2019. After a private start, or in a round whose past was missed, nobody knows the
+copy of V that a row was computed at. But a row W (-e u + alpha v) of a small ridge lies nearly along u, and u
+moves little between two ratings of a pass. So rows of one sender are near each other, a few at a time, and
+are linked from the nearest on; nobody sends two rows about one item, so that a link that would is none.
 
 How near is near enough, the rows tell themselves: two rows about one item are certainly of two senders. The
 nearest of such pairs, and how many there are, tell how near the nearest of all pairs of strangers would be,

@@ -1,8 +1,8 @@
 """One sender's explicit rows of DPMF-Yang in one round: its ratings, and the direction of its factor.
 
-Beyond paper 004. A row is e' u + mu v, with u the sender's whole factor at that moment and mu the ridge of
-the item (``attacks.peers.sigmoid_grid``). The planes of rows that follow each other meet, as those of
-PDMFRec do (``attacks.peers.planes``), and tell mu; what is left is a chain. Where the receiver does not
+Beyond Yang et al. 2022. A row is e' u + mu v, with u the sender's whole factor at that moment and mu the
+ridge of the item (``attacks.peers.sigmoid_grid``). The planes of rows that follow each other meet, as those
+of PDMFRec do (``attacks.peers.planes``), and tell mu; what is left is a chain. Where the receiver does not
 hold the sender's v, neither holds to the last digit: the rows then count as along one direction, as u moves
 little in a pass.
 """

@@ -1,6 +1,6 @@
 """Which of a sender's implicit samples are positives, and which were sampled beside them.
 
-Beyond paper 004, whose clients send a row for every positive and for as many sampled negatives,
+Beyond Yang et al. 2022, whose clients send a row for every positive and for as many sampled negatives,
 
     -lambda (1 - g) u + mu z    and    lambda W g (1 - g) / (1 - W g) u + mu z.
 

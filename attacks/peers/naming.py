@@ -1,7 +1,7 @@
 """Who an anonymous sender is: the neighbour whose weight is the one that its rows tell.
 
-Beyond paper 003, whose helper tells a client N_u and its row of W. A sender's rows tell W in up to three
-ways:
+Beyond Duriakova et al. 2019, whose helper tells a client N_u and its row of W. A sender's rows tell W in up
+to three ways:
 
 - they are about all items I_w that it rated, so W = |I_w and I_u| / sqrt(|I_w| |I_u|) (Eq. 5) follows from
   the list of the rows and the receiver's own;

@@ -1,9 +1,9 @@
 """Ratings where the receiver holds another copy of the item factors than the sender: near, not equal.
 
-Beyond paper 003. In a round whose past was missed a sender's copy v of an item is its neighbour's v' and
-what the two of them moved apart. A row is still W e u up to a small ridge, and r = A g + B h + noise with h
-= d . v': what the sender itself moved is along u and in proportion to e, so that A takes it up. A and B are
-those that make the ratings most likely to be levels, all equally frequent, seen through normal noise.
+Beyond Duriakova et al. 2019. In a round whose past was missed a sender's copy v of an item is its neighbour's
+v' and what the two of them moved apart. A row is still W e u up to a small ridge, and r = A g + B h + noise
+with h = d . v': what the sender itself moved is along u and in proportion to e, so that A takes it up. A and
+B are those that make the ratings most likely to be levels, all equally frequent, seen through normal noise.
 
 Numbers about nothing can be put near levels, too. So a sender is answered where its pairs (g, h) are more
 likely than the same numbers paired otherwise, in all of ``PAIRED`` ways (by chance that is one sender in

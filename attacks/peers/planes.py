@@ -1,8 +1,8 @@
 """Which anonymous rows are one sender's, where the item factors are known: their planes meet in a line.
 
-Beyond paper 003, for "one-way anonymous communication". A receiver gets rows x = W (-e u + alpha v) about
-items whose factor v it knows, as everybody does in the round after a shared start. Whatever W, e and alpha
-are, u lies in the plane of x and v. So the planes of two rows of one u share a line, and planes of
+Beyond Duriakova et al. 2019, for "one-way anonymous communication". A receiver gets rows x = W (-e u + alpha
+v) about items whose factor v it knows, as everybody does in the round after a shared start. Whatever W, e and
+alpha are, u lies in the plane of x and v. So the planes of two rows of one u share a line, and planes of
 different senders, two in K >= 4 numbers, meet in nothing but 0. Where the sender steps after every rating,
 
     u_{k+1} = (1 - gamma alpha) u_k + gamma e_k v_k
@@ -16,8 +16,8 @@ later row (in both, where u stood still) and larger by W gamma e^2 / (1 - gamma 
 So the smaller b of each pair of rows is the multiple of its own factor that every row of the sender holds,
 and of rows whose sign is turned the larger one: that of the two on which the sender's pairs agree.
 
-Symbols: W weight, e error, u the sender's factor, v the item's, alpha and gamma ridge and rate (paper 003,
-Eqs. 2 to 4 and Algorithm 1).
+Symbols: W weight, e error, u the sender's factor, v the item's, alpha and gamma ridge and rate (Duriakova et
+al. 2019, Eqs. 2 to 4 and Algorithm 1).
 """
 
 from __future__ import annotations

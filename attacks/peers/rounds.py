@@ -1,8 +1,9 @@
 """Anonymous rows of a later round, given to the senders that an earlier one showed.
 
-Beyond paper 003. A sender is about the same items in every round, and its factor moves little from one to
-the next. So the rows about an item are dealt out to the senders who had it before, each to the one whose
-factor it lies along best, and the factors are learned anew from what each got, until nothing changes.
+Beyond Duriakova et al. 2019. A sender is about the same items in every round, and its factor moves little
+from one to the next. So the rows about an item are dealt out to the senders who had it before, each to the
+one whose factor it lies along best, and the factors are learned anew from what each got, until nothing
+changes.
 
 Where an item has not as many rows as before, senders were absent or lost, and a row may be of somebody who
 was not there before: then it is given only to a sender nearer than strangers come

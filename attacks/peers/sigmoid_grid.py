@@ -1,7 +1,7 @@
 """Ratings behind a sigmoid, from one round and no constant: the length that puts them on the grid.
 
-Beyond paper 004. A row of the explicit loss of DPMF-Yang is e' u, with u the sender's whole factor, x = u .
-v and e' = g'(x) (g(x) - R), R in 0..1. With u = c d and rows g d, x = c h for h = d . v, and
+Beyond Yang et al. 2022. A row of the explicit loss of DPMF-Yang is e' u, with u the sender's whole factor, x
+= u . v and e' = g'(x) (g(x) - R), R in 0..1. With u = c d and rows g d, x = c h for h = d . v, and
 
     R = g(c h) - g / (c g'(c h)),
 
@@ -12,7 +12,7 @@ of which the same holds with one c.
 Turning d turns R into 1 - R. Where the levels look the same from both ends the sign is open, and nothing is
 answered unless something else tells it: rows about implicit feedback do (``attacks.peers.implicit``).
 
-Symbols: g logistic function, R rating mapped to 0..1, d direction of u (paper 004, Eq. 14).
+Symbols: g logistic function, R rating mapped to 0..1, d direction of u (Yang et al. 2022, Eq. 14).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What the rows of senders tell of their weights, beside what the weights of neighbours are.
 
-A receiver knows the weight of each neighbour by name (paper 003: the helper sends it), its own ratings, and
-which of several receivers of a coalition got a copy. See ``attacks.peers.naming``.
+A receiver knows the weight of each neighbour by name (Duriakova et al. 2019: the helper sends it), its own
+ratings, and which of several receivers of a coalition got a copy. See ``attacks.peers.naming``.
 """
 
 from __future__ import annotations

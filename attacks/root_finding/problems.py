@@ -1,6 +1,6 @@
 """The systems of single clients in the form that ``scipy.optimize.root`` takes, counting evaluations.
 
-Equation numbers are those of paper 000, section 4 (``attacks.root_finding.systems``).
+Equation numbers are those of Mai & Pang 2022, section 4 (``attacks.root_finding.systems``).
 """
 
 from __future__ import annotations

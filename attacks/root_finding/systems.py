@@ -1,4 +1,4 @@
-"""The non-linear systems of paper 000, section 4, as residuals in JAX.
+"""The non-linear systems of Mai & Pang 2022, section 4, as residuals in JAX.
 
 Paper 000: P. Mai, Y. Pang, "PrivMVMF", Eq. (20), (24), (31), (33), with the slips corrected.
 

@@ -2,10 +2,10 @@
 
 Whoever receives the factors sees the server's step, and the step is a function of the sums:
 
-- FedMF (paper 001, Algorithm 1): V^t - V^(t+1) is the sum of the uploads;
-- MF on the unit ball (paper 002, Algorithm 1): V^t - V^(t+1) = eta_t (sum + 2 lambda v_j); where lambda
+- FedMF (Chai et al. 2021, Algorithm 1): V^t - V^(t+1) is the sum of the uploads;
+- MF on the unit ball (Hu & Fang 2023, Algorithm 1): V^t - V^(t+1) = eta_t (sum + 2 lambda v_j); where lambda
   counts with every rating, every row comes with a pull of 2 lambda v_j beside it;
-- FedMVMF (paper 000): Adam on Q and U. Its first step is -rate g / (|g| + epsilon), from which
+- FedMVMF (Mai & Pang 2022): Adam on Q and U. Its first step is -rate g / (|g| + epsilon), from which
 
       |g| = epsilon |step| / (rate - |step|)
 

@@ -1,12 +1,12 @@
 """Who was alone in a sum, without knowing who contributed: rows of one client are parallel.
 
-For adversaries who know sums and no lists: a decrypter of PrivMVMF (paper 000, section 5), and everybody to
-whom factors are broadcast, for the server's steps tell the sums (``attacks.sums.broadcast_sums``): every
-client of FedMF (paper 001, section 5) and of ``mf``, and in the first round of FedMVMF the item server and,
-in semi-als or without item features, every client. A sum with one contributor is y p_i. Two sums of one lone
-client are parallel; sums of several clients, whose y are real numbers, are not, but by accident. So parallel
-sums are rows of one client each, without a name, and ``attacks.closed_form.grid.rating_grid`` reads their
-ratings.
+For adversaries who know sums and no lists: a decrypter of PrivMVMF (Mai & Pang 2022, section 5), and
+everybody to whom factors are broadcast, for the server's steps tell the sums
+(``attacks.sums.broadcast_sums``): every client of FedMF (Chai et al. 2021, section 5) and of ``mf``, and in
+the first round of FedMVMF the item server and, in semi-als or without item features, every client. A sum with
+one contributor is y p_i. Two sums of one lone client are parallel; sums of several clients, whose y are real
+numbers, are not, but by accident. So parallel sums are rows of one client each, without a name, and
+``attacks.closed_form.grid.rating_grid`` reads their ratings.
 
 What it assumes: sums without noise. What a client itself uploaded is subtracted first.
 

@@ -1,8 +1,8 @@
 """The trajectory attack: a client's start and ratings are fitted to several rounds of its uploads.
 
-Beyond paper 002, against protocols whose clients keep their factor from round to round. The unknown start p^0
-and the (stretched) ratings s = W o R determine every later factor by the client's own step, so that T
-rounds of n K numbers overdetermine K + n unknowns. ``attacks.trajectory.trajectory_fits`` solves that by
+Beyond Hu & Fang 2023, against protocols whose clients keep their factor from round to round. The unknown
+start p^0 and the (stretched) ratings s = W o R determine every later factor by the client's own step, so that
+T rounds of n K numbers overdetermine K + n unknowns. ``attacks.trajectory.trajectory_fits`` solves that by
 least squares:
 
 - noise drawn once (``objective-noise`` with noise=once) cancels in differences; the start is the closed form

@@ -1,7 +1,7 @@
 """The differencing estimator: noise that repeats cancels between rounds, and no update rule is needed.
 
-Beyond paper 002. Where a client's noise is drawn once, a row of round t is w_j (s_j - p^t . t_j^t) p^t + x_j,
-and the difference of two rounds, free of x_j, is a combination of p^t and p^{t+1}. So the rows of one
+Beyond Hu & Fang 2023. Where a client's noise is drawn once, a row of round t is w_j (s_j - p^t . t_j^t) p^t +
+x_j, and the difference of two rounds, free of x_j, is a combination of p^t and p^{t+1}. So the rows of one
 difference span a plane that holds both; two consecutive planes meet in the direction of the p between them (K
 >= 3). In these directions a difference splits into a_j^t = w_j (s_j - p^t . t_j) |p^t| of either round, and
 s_j = a_j^t / (w_j l) + l d . t_j is the same in both: the null vector of four columns is

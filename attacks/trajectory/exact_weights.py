@@ -1,11 +1,11 @@
 """Stretched ratings taken apart where they are exact: s_ij = beta_i gamma_j r_ij, by ratios alone.
 
-Beyond paper 002. Where the fit leaves no noise, no expectation is needed: two clients' values of one item
-have the ratio of their weights times that of two levels, and there are few of these. From one client, whose
-weight is called 1, an item's weight is one of as many numbers as there are levels; a client who shares items
-with those before has a weight that puts all of them on the grid, and narrows down the weights of its own
-items for the next one. A client joins where no more than one weight does that and where chance would not: so
-many values would meet so many products by accident with a probability of ``ACCIDENT`` at most. Where two
+Beyond Hu & Fang 2023. Where the fit leaves no noise, no expectation is needed: two clients' values of one
+item have the ratio of their weights times that of two levels, and there are few of these. From one client,
+whose weight is called 1, an item's weight is one of as many numbers as there are levels; a client who shares
+items with those before has a weight that puts all of them on the grid, and narrows down the weights of its
+own items for the next one. A client joins where no more than one weight does that and where chance would not:
+so many values would meet so many products by accident with a probability of ``ACCIDENT`` at most. Where two
 weights remain, as of ratings that are all 1 or 2, the shares of the levels must tell them. Unlike
 ``attacks.trajectory.stretched_ratings`` it serves few clients and items as well as many.
 

@@ -1,6 +1,6 @@
 """Stretched ratings taken apart: W o R = beta_i gamma_j r_ij with ratings on a grid.
 
-Beyond paper 002, whose weights are products of a user's and an item's. Given estimates of s_ij = beta_i
+Beyond Hu & Fang 2023, whose weights are products of a user's and an item's. Given estimates of s_ij = beta_i
 gamma_j r_ij with known errors, for all clients together: expectation-maximisation with r_ij hidden. Weights
 of users and of items are fitted in turn, each by a search over its one unknown factor (a wrong level of one
 rating looks like another weight, so that this is where wrong answers hide) and then by weighted least

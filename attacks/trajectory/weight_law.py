@@ -1,8 +1,8 @@
 """How the weights of items are distributed, by those that are told: some are one number, others spread.
 
 Where ratings leave several weights of an item, the likelier one counts. Specifications of privacy give a
-third of the items the weight 1 and the others any (paper 002, Table 2), so that one of two weights which many
-items have to the last digits is the right one, nearly always. The share of weights that others repeat is
+third of the items the weight 1 and the others any (Hu & Fang 2023, Table 2), so that one of two weights which
+many items have to the last digits is the right one, nearly always. The share of weights that others repeat is
 fitted by leaving each one out: where none repeats, coincidences tell nothing.
 
 References

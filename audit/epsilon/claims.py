@@ -1,4 +1,4 @@
-"""A claimed epsilon against what the recommender sees: paper 002's protocols, three readings of the noise.
+"""A claimed epsilon against what the recommender sees: Hu & Fang's protocols, three readings of the noise.
 
 Behind ``factorleak claims``. A cell is one protocol and reading of the noise: the recommender's transcript is
 recorded and attacked (``trajectory``), and so is what a fellow client sees, V of every round (``aggregate``);

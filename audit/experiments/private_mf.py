@@ -1,4 +1,4 @@
-"""The systems of paper 002: one victim, bare or under a defense that draws a budget for every rating."""
+"""The systems of Hu & Fang 2023: one victim, bare or under a defense that draws a budget for every rating."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What a round costs: seconds in each phase, bytes sent and ciphertexts, of one client and of the server.
 
-Phases as in paper 000, Table 5: local update (a client computes its rows), encryption, aggregation (the
+Phases as in Mai & Pang 2022, Table 5: local update (a client computes its rows), encryption, aggregation (the
 server adds all rows), decryption (of the sums, or in FedMF of the item factors, by every client), and the
 server's update.
 Rows are encrypted, added and decrypted on a stated sample and scaled, for they cost the same each. Seconds
@@ -54,24 +54,24 @@ class Cost:
     # seconds of the mean client: the one whose number of rows is nearest to the mean, and the mean number
     encryption_mean: float
     # seconds for all rows; subtraction is what the server takes in place of the aggregation where it
-    # subtracts gradients, as in paper 001, and does not add negated ones; decryption is one decrypter's, and
-    # the server's update is timed together with the clients' own step, which the simulation takes in the same
-    # program
+    # subtracts gradients, as in Chai et al. 2021, and does not add negated ones; decryption is one
+    # decrypter's, and the server's update is timed together with the clients' own step, which the simulation
+    # takes in the same program
     aggregation: float
     # seconds for all rows; subtraction is what the server takes in place of the aggregation where it
-    # subtracts gradients, as in paper 001, and does not add negated ones; decryption is one decrypter's, and
-    # the server's update is timed together with the clients' own step, which the simulation takes in the same
-    # program
+    # subtracts gradients, as in Chai et al. 2021, and does not add negated ones; decryption is one
+    # decrypter's, and the server's update is timed together with the clients' own step, which the simulation
+    # takes in the same program
     subtraction: float
     # seconds for all rows; subtraction is what the server takes in place of the aggregation where it
-    # subtracts gradients, as in paper 001, and does not add negated ones; decryption is one decrypter's, and
-    # the server's update is timed together with the clients' own step, which the simulation takes in the same
-    # program
+    # subtracts gradients, as in Chai et al. 2021, and does not add negated ones; decryption is one
+    # decrypter's, and the server's update is timed together with the clients' own step, which the simulation
+    # takes in the same program
     decryption: float
     # seconds for all rows; subtraction is what the server takes in place of the aggregation where it
-    # subtracts gradients, as in paper 001, and does not add negated ones; decryption is one decrypter's, and
-    # the server's update is timed together with the clients' own step, which the simulation takes in the same
-    # program
+    # subtracts gradients, as in Chai et al. 2021, and does not add negated ones; decryption is one
+    # decrypter's, and the server's update is timed together with the clients' own step, which the simulation
+    # takes in the same program
     server_update: float
     bytes_sent: float  # by the client with most rows, by the mean client, and by every client
     bytes_sent_mean: float  # by the client with most rows, by the mean client, and by every client
@@ -101,7 +101,7 @@ class Cost:
 
     @property
     def client(self) -> float:
-        """Seconds of the client with most rows, in paper 001's accounting: it decrypts, too."""
+        """Seconds of the client with most rows, in Chai et al.'s accounting: it decrypts, too."""
         return self.local_update + self.encryption + self.decryption
 
     @property
@@ -110,7 +110,7 @@ class Cost:
         return self.aggregation + self.server_update
 
     def server_share(self, subtracts: bool = False) -> float:
-        """Share of the server in the seconds of the slowest client and the server, as in paper 001."""
+        """Share of the server in the seconds of the slowest client and the server, as in Chai et al. 2021."""
         server = self.server - self.aggregation + self.subtraction if subtracts else self.server
         return server / (self.client + server)
 

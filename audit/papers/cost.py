@@ -37,7 +37,7 @@ FEDMF, UPLOAD = "fedmf", "part-text"  # a victim with two uploads, and the usual
 GRAPH_NOTE = "one round of all clients; a message is an index and K numbers, along every edge of its sender"
 
 THING = "a cost sheet"
-HEADLINE = "slowest"  # seconds of a round, in paper 001's accounting
+HEADLINE = "slowest"  # seconds of a round, in Chai et al.'s accounting
 
 
 class System(NamedTuple):
@@ -302,7 +302,7 @@ ADDITION, SUBTRACTION = 1.0, 6.0  # multiplications
 def server_share(
     encrypted: float, decrypted: float, added: float, key_bits: int, *, subtracts: bool = False
 ) -> float:
-    """Share of the server in a round's multiplications, as paper 001 counts: one client and the server.
+    """Share of the server in a round's multiplications, as Chai et al. 2021 count: one client and the server.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Prediction error of private matrix factorisation over seeds: paper 002, Table 3 and Figures 2 to 8.
+"""Prediction error of private matrix factorisation over seeds: Hu & Fang 2023, Table 3 and Figures 2 to 8.
 
 Behind ``papers predict``. A cell trains one method once on all but the test ratings and measures squared
 and absolute error beside the mean of the training ratings. Ten test ratings per user: those that

@@ -1,4 +1,4 @@
-"""Prediction error among neighbours: paper 003, Table 2, and the error against rounds.
+"""Prediction error among neighbours: Duriakova et al. 2019, Table 2, and the error against rounds.
 
 Behind ``papers predict --victim pdmfrec``. Ratings are cut into five random equal parts, three to train
 on, one to choose by, one to measure on, in five rotations. A cell trains one method at one learning rate

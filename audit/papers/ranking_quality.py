@@ -1,4 +1,4 @@
-"""Ranking quality of a system with and without encryption, over seeds: paper 000, Table 4."""
+"""Ranking quality of a system with and without encryption, over seeds: Mai & Pang 2022, Table 4."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Learning rate and regularization of every method by k-fold cross-validation, as paper 002 chooses them.
+"""Learning rate and regularization of every method by k-fold cross-validation, as in Hu & Fang 2023.
 
 Behind ``papers predict --tune``. Section 5.1.2: lambda in {0.01, 0.001}, the initial learning rate in
 {0.05, 0.01, 0.005, 0.001}, of DPMF in {0.005, 0.001, 0.0005, 0.0001}. The paper makes its folds of the whole

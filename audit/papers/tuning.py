@@ -1,4 +1,4 @@
-"""Hyper-parameters by k-fold search: paper 000, section 6.1, around the values of its Table 2.
+"""Hyper-parameters by k-fold search: Mai & Pang 2022, section 6.1, around the values of its Table 2.
 
 Bayesian optimisation by Optuna's tree-structured Parzen estimator (J. Bergstra et al., NeurIPS 2011). The
 paper cites J. Snoek et al. (NeurIPS 2012), gives no ranges, and does not say what it optimised: here it is

@@ -1,4 +1,4 @@
-"""Prediction and recommendation among users who trust each other, over seeds: paper 004.
+"""Prediction and recommendation among users who trust each other, over seeds: Yang et al. 2022.
 
 Behind ``papers predict --victim dpmf-yang``: Table 4 and Figures 4 to 6. A cell trains one system once on
 70 % of the records and measures RMSE in units of 0..1, P@5 and R@5 in both universes

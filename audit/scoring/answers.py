@@ -1,7 +1,7 @@
 """What a reconstruction says beside the truth: the parts of which metrics are made, each computed once.
 
-Rounding and clipping as in paper 000, Eq. (43): an estimate is clipped to [0, largest level] and rounded to
-the nearest of 0 and the rating levels, an attribute to 0 or 1.
+Rounding and clipping as in Mai & Pang 2022, Eq. (43): an estimate is clipped to [0, largest level] and
+rounded to the nearest of 0 and the rating levels, an attribute to 0 or 1.
 """
 
 from __future__ import annotations

@@ -22,12 +22,12 @@ Where clients keep some of their ratings to themselves the limit is that of ``au
 
 
 An attack sees the uploads F and wants one answer z_j. Whoever also knows every other answer of the client
-knows strictly more, and p^t then follows from z_j alone: by (8) of paper 000 in semi-als, by (9), (10) from
-the factor at the start of the watch in sgd. So log P(F | z_j, the others) is exact: every candidate moves
-p^t, and with it every row of the client. The rows of the other items matter where they are few (a client
-with one rating shows p in its attributes alone); each answer moves p by about one part in their number, so
-that beyond ``FEW`` of them their log likelihood is taken as a quadratic of the move, with the score at the
-truth and the information of the complete data, which is never less than what the rows tell.
+knows strictly more, and p^t then follows from z_j alone: by (8) of Mai & Pang 2022 in semi-als, by (9), (10)
+from the factor at the start of the watch in sgd. So log P(F | z_j, the others) is exact: every candidate
+moves p^t, and with it every row of the client. The rows of the other items matter where they are few (a
+client with one rating shows p in its attributes alone); each answer moves p by about one part in their
+number, so that beyond ``FEW`` of them their log likelihood is taken as a quadratic of the move, with the
+score at the truth and the information of the complete data, which is never less than what the rows tell.
 """
 
 from __future__ import annotations

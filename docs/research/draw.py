@@ -1,4 +1,4 @@
-"""Draw papers 003 and 004 and FedMVMF's defenses from committed rows: ``python docs/research/draw.py``.
+"""Draw Duriakova et al. 2019, Yang et al. 2022 and defenses from rows: ``python docs/research/draw.py``.
 
 Files go to ``reports/gallery``; the same rows give the same bytes.
 """
@@ -72,7 +72,7 @@ def pdmfrec_rounds() -> Figure:
 
 
 def trusted(folder: Path) -> list[Path]:
-    """Figures 4 and 6 of paper 004 for both data."""
+    """Figures 4 and 6 of Yang et al. 2022 for both data."""
     out = []
     frame = pd.read_csv(HERE / "figures" / "paper-004.csv")
     for data, some in frame.groupby("data"):
@@ -84,7 +84,7 @@ def trusted(folder: Path) -> list[Path]:
 
 
 def trusted_weights(folder: Path) -> list[Path]:
-    """Figure 5 of paper 004 for both data, of its tables' rows."""
+    """Figure 5 of Yang et al. 2022 for both data, of its tables' rows."""
     out = []
     for end in ("", "-epinions"):
         wide = pd.read_csv(HERE / "rows" / f"paper-004-weights{end}.csv")
@@ -102,7 +102,7 @@ def trusted_weights(folder: Path) -> list[Path]:
 
 
 def growth() -> Figure:
-    """Bytes and seconds of a round of paper 004's protocols, of the table's rows."""
+    """Bytes and seconds of a round of Yang et al.'s protocols, of the table's rows."""
     frame = pd.read_csv(HERE / "rows" / "paper-004-growth.csv", thousands=",")
     frame = frame[frame["at"] != "growth"].rename(columns={"system": "protocol", "s a round": "seconds"})
     at, by_users = frame["at"].astype(float), frame["varied"] == "users"

@@ -1,9 +1,9 @@
 """Who reads what without a server: ``python docs/research/neighbours.py SHARED OUT``.
 
-Records the protocols of papers 003 and 004 on the data of the folder SHARED, watched by a client, by
-several, by the helper or by an eavesdropper, and writes OUT/neighbours.csv: what the best of the attacks
-reads, beside guess and ceiling. All rows go to OUT/neighbours.jsonl as they are measured, and what is there
-is not measured again.
+Records the protocols of Duriakova et al. 2019 and Yang et al. 2022 on the data of the folder SHARED, watched
+by a client, by several, by the helper or by an eavesdropper, and writes OUT/neighbours.csv: what the best of
+the attacks reads, beside guess and ceiling. All rows go to OUT/neighbours.jsonl as they are measured, and
+what is there is not measured again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How far the start alone explains paper 003's error: ``python docs/research/paper_003.py DATA``.
+"""How far the start alone explains Duriakova et al.'s error: ``python docs/research/paper_003.py DATA``.
 
 A test item of u is no item that u rated in training, so V_j^u moves by line 11 alone. Beside the MAE of
 U.V_j^u stands that of U.V_j^0, with the start in place of all that neighbours sent, and how far V_j^u has

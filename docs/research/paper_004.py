@@ -1,4 +1,4 @@
-"""Tables and figures of paper 004's page: ``python docs/research/paper_004.py FILMTRUST EPINIONS``.
+"""Tables and figures of Yang et al.'s page: ``python docs/research/paper_004.py FILMTRUST EPINIONS``.
 
 Both are folders of ``papers predict --victim dpmf-yang``. Writes ``rows/paper-004-*.csv`` of what they
 hold, and ``figures/paper-004.csv``, RMSE of every system, seed, K and round, which ``draw.py`` draws. Given

@@ -1,4 +1,4 @@
-"""Sentences of papers 003 and 004, each with adversary, number and verdict.
+"""Sentences of Duriakova et al. 2019 and Yang et al. 2022, each with adversary, number and verdict.
 
     python docs/research/peer_claims.py DATA [--users N] [--receivers N] [--seed N] [--parts]
 

@@ -1,4 +1,4 @@
-"""Who reads what in paper 002's published order: ``published_order.py --data PATH --out FOLDER``.
+"""Who reads what in Hu & Fang's published order: ``published_order.py --data PATH --out FOLDER``.
 
 Writes the table ``order-systems``: systems that ``factorleak claims`` takes minutes for on all clients are
 attacked on 100 of them, while all train. The error is that of all, after 100 epochs.

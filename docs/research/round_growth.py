@@ -1,4 +1,4 @@
-"""What a round costs on growing data, for paper 004's Table 3: ``python docs/research/round_growth.py DATA``.
+"""What a round costs on growing data (Yang et al., Table 3). ``python docs/research/round_growth.py DATA``.
 
 Prints a table as CSV: rows, messages and bytes of a round, counted, and its processor time, the median of
 ``TIMED`` rounds after the first one, which finds who hears of what. One of users, d and K varies at a time.

@@ -42,14 +42,14 @@ class Line(NamedTuple):
 
 
 ELSEWHERE = (
-    Line("paper 001's published program, first round", "published-orders", "`fedmf`",
+    Line("Chai et al.'s published program, first round", "published-orders", "`fedmf`",
          "start=constant init_scale=0.01 order=per-rating shuffle=once row_factor=after",
          "scale and order of the rows"),
     Line("the same, later rounds", "published-orders", "`fedmf`",
          "start=constant init_scale=0.01 order=per-rating shuffle=once row_factor=after", NOTHING),
     Line("a Flower app, loss averaged over a client's ratings", "switches", "`fedmf`", "reduction=mean",
          NOTHING),
-    Line("paper 002's published program, without noise", "published-orders", "`mf`",
+    Line("Hu & Fang's published program, without noise", "published-orders", "`mf`",
          "order=per-rating learning_rate=0.005", NOTHING),
     Line("federated MF with broadcast item biases", "switches", "`fedmf`", "biases=items", NOTHING),
 )  # fmt: skip

@@ -113,7 +113,7 @@ def trajectory(ratings: Ratings, path: Path) -> Line:
 
 
 def epochs_of_mf(ratings: Ratings, order: str) -> Iterator[Line]:
-    """One epoch of paper 002; the floor reads and writes one factor per rating and side."""
+    """One epoch of Hu & Fang 2023; the floor reads and writes one factor per rating and side."""
     victim = DecentralisedMF(order=order, learning_rate=2e-4)
     size = 4 * NUMBER * victim.factors * ratings.n_ratings
     for noise, said in (("none", ""), ("hdpmf:noise=fresh", " HDPMF")):

@@ -3,7 +3,7 @@
     python -m pytest -s -o addopts= --import-mode=importlib tests/benchmarks/test_cipher.py
 
 Prints microseconds per number and the ratio. phe encrypts one number per ciphertext with one fixed exponent,
-as papers 000 and 001 do; both sides use gmpy2 and what cores the machine has as they come.
+as Mai & Pang 2022 and Chai et al. 2021 do; both sides use gmpy2 and what cores the machine has as they come.
 """
 
 from __future__ import annotations

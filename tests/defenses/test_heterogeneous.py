@@ -175,7 +175,7 @@ class TestNoise:
         assert stats.kstest(h.ravel(), stats.expon.cdf).pvalue > UNLIKELY
 
     def test_one_h_for_all_items(self, many):
-        """As paper 002's program may draw it: what differs between items is how many raters they have."""
+        """As Hu & Fang's program may draw it: what differs between items is how many raters they have."""
         defense = ObjectiveNoise(mixing="draw")
         told = defense.noise_scale(many, 3, 5, 1)
         raters = np.maximum(np.bincount(many.items, minlength=many.n_items), 1)

@@ -1,4 +1,4 @@
-"""The loss that users of paper 004 descend, written once more for automatic differentiation.
+"""The loss that users of Yang et al. 2022 descend, written once more for automatic differentiation.
 
 Eq. (14) with its sign restored, for users who each hold copies of their own:
 

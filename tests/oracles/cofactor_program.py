@@ -1,4 +1,4 @@
-"""DPMF and DMF of paper 004 user by user and sample by sample, with dictionaries of what everybody holds.
+"""DPMF and DMF of Yang et al. 2022 sample by sample, with dictionaries of what everybody holds.
 
 Written from the corrected equations; all of Q is kept, and all copies. It shares no code with ``victims``:
 the caller says where everything starts, in which order a user goes, and who receives.

@@ -1,4 +1,4 @@
-"""A second DPMF-Yang (paper 004), one sample at a time, straight from its corrected gradients.
+"""A second DPMF-Yang (Yang et al. 2022), one sample at a time, straight from its corrected gradients.
 
 Its algorithms are images: a pass goes over the explicit samples, then over positives and negatives, and moves
 everything after each sample, or once at its end. It shares no code with ``victims`` or ``attacks``.

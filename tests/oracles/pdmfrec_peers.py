@@ -1,4 +1,4 @@
-"""A second PDMFRec (paper 003), one client and one rating at a time, straight from its equations.
+"""A second PDMFRec (Duriakova et al. 2019), one client and one rating at a time, straight from its equations.
 
 It shares no code with ``victims`` or ``attacks``: the victim, what it records and what peers read of it are
 tested against something that none of them wrote.

@@ -1,4 +1,4 @@
-"""Algorithm 1 of paper 003 client by client, rating by rating, with a dense V for each; plain Python."""
+"""Algorithm 1 of Duriakova et al. 2019 rating by rating, with a dense V for each client; plain Python."""
 
 from __future__ import annotations
 

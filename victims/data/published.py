@@ -1,8 +1,8 @@
 """Published rating sets: FilmTrust, Epinions, Yelp, Douban, and MovieLens with its attributes and features.
 
-As in paper 000, section 6.1, ages are grouped in seven, gender and occupation kept, the ZIP code linked to
-the US region, and items described by the tag genome. The genome's files are not part of any MovieLens rating
-set, so items get their genres and the decade of their release instead.
+As in Mai & Pang 2022, section 6.1, ages are grouped in seven, gender and occupation kept, the ZIP code linked
+to the US region, and items described by the tag genome. The genome's files are not part of any MovieLens
+rating set, so items get their genres and the decade of their release instead.
 
 Age groups are the seven codes of MovieLens 1M, the paper's data set, also for MovieLens 100K, which
 publishes years: both sets then share one encoding. (The paper says "equal interval", which the codes
@@ -341,7 +341,7 @@ def movielens_csv(directory: Path) -> Ratings:
 
 
 def with_tag_genome(ratings: Ratings, directory: Path) -> Ratings:
-    """Replace the item features by the relevance of tags, 0..1 (paper 000, section 6.1).
+    """Replace the item features by the relevance of tags, 0..1 (Mai & Pang 2022, section 6.1).
 
     ``genome-tags.csv`` (tagId, tag) and ``genome-scores.csv`` (movieId, tagId, relevance) are those of
     J. Vig, S. Sen, J. Riedl, "The Tag Genome", ACM TiiS 2(3), 2012, doi:10.1145/2362394.2362395.

@@ -21,7 +21,7 @@ COMMUNITY = re.compile(r"([0-9]{1,9})x([0-9]{1,9})x([0-9]{1,9})(?:x([0-9]{1,9}))
 
 
 def with_principal_components(ratings: Ratings, n_components: int) -> Ratings:
-    """Replace the item features by their first principal components (paper 000, section 6.1)."""
+    """Replace the item features by their first principal components (Mai & Pang 2022, section 6.1)."""
     features = ratings.item_features
     require(f"features of {ratings.name}", "n_components", n_components, between(1, features.shape[1]))
     left, scale, _ = np.linalg.svd(features - features.mean(axis=0), full_matrices=False)
@@ -156,7 +156,7 @@ class Rotation(NamedTuple):
 
 
 def rotations(ratings: Ratings, seed: int, count: int = 5) -> Iterator[Rotation]:
-    """Random equal parts of all ratings, as paper 003 cuts them: each is the test part once."""
+    """Random equal parts of all ratings, as Duriakova et al. 2019 cuts them: each is the test part once."""
     require("rotations", "count", count, at_least(3))
     fold = _rank(generator(seed, Purpose.PARTS).permutation(ratings.n_ratings)) % count
     for number in range(count):

@@ -1,7 +1,8 @@
 """Does the recommender rank well? A victim is trained on a case, and its lists are measured.
 
 A case is what is held out; measures are over the lists of its users.
-Factors of new users come from attributes by (15) of paper 000, those of new items from features by (17).
+Factors of new users come from attributes by (15) of Mai & Pang 2022, those of new items from features by
+(17).
 """
 
 from __future__ import annotations
@@ -179,7 +180,7 @@ def measure(
     cut: Cut = PAPER,
     progress: Progress = lambda done, total: None,
 ) -> dict[str, Quality]:
-    """Train a victim on a case and rank with it (paper 000, section 6.3 and Eq. (51) to (54))."""
+    """Train a victim on a case and rank with it (Mai & Pang 2022, section 6.3 and Eq. (51) to (54))."""
     run = trained(victim, chosen, rounds=rounds, defenses=defenses, seed=seed, progress=progress)
     return ranked(run, chosen, cut)
 

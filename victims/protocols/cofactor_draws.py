@@ -1,4 +1,4 @@
-"""What users who learn together draw (paper 004): who receives whose gradients, and sampled negatives.
+"""What users who learn together draw (Yang et al. 2022): who receives whose gradients, and sampled negatives.
 
 Trust, sections 3.3 and 4.1.3: the paper sends to ``d`` users of ``{j | i trusts j}`` and says nothing about
 users who trust more, fewer or none: of FilmTrust's 1,508 users with ratings 986 trust nobody who has rated

@@ -1,4 +1,4 @@
-"""A round of users who learn shared tables together and keep their ratings at home (paper 004, Algorithm 2).
+"""A round of users who learn shared tables and keep their ratings at home (Yang et al. 2022, Algorithm 2).
 
 ==============  ===================================================================================
 U, mean of Q    ``clients``, ``offsets``: a user's own, which nobody receives

@@ -1,4 +1,4 @@
-"""What ``dpmf-yang`` and ``dmf`` have in common: users who send to those they trust (paper 004).
+"""What ``dpmf-yang`` and ``dmf`` have in common: users who send to those they trust (Yang et al. 2022).
 
 The paper gives no start. The model has no biases and a logistic link, so that a user who hears nothing of an
 item predicts from the shared start: with zero-mean factors that is 1/2, far below a mean rating. ``positive``

@@ -1,8 +1,8 @@
 """DMF: ratings factored by users who send the gradient of a public part to users on random walks.
 
 C. Chen, Z. Liu, P. Zhao, J. Zhou, X. Li, "Privacy Preserving Point-of-interest Recommendation Using
-Decentralized Matrix Factorization", AAAI 2018, arXiv:2003.05610, as simplified by paper 004, section 4.1.5
-(doi:10.3390/app122111118), which compares ``dpmf-yang`` with it: the same trust graph, the same d.
+Decentralized Matrix Factorization", AAAI 2018, arXiv:2003.05610, as simplified by Yang et al. 2022, section
+4.1.5 (doi:10.3390/app122111118), which compares ``dpmf-yang`` with it: the same trust graph, the same d.
 
 ==================  =============================================================================
 U_i . (p_j + q_j)   prediction, without a link; p is the user's copy of a public part, q personal
@@ -41,7 +41,7 @@ from victims.transcript.manifest import Manifest
 
 @dataclass(frozen=True)
 class DMF(AmongTrusted):
-    """Hyper-parameters; paper 004 gives d and K alone.
+    """Hyper-parameters; Yang et al. 2022 gives d and K alone.
 
     Attributes
     ----------
@@ -78,7 +78,7 @@ class DMF(AmongTrusted):
 
     References
     ----------
-    C. Chen et al., AAAI 2018, arXiv:2003.05610; paper 004, section 4.1.5.
+    C. Chen et al., AAAI 2018, arXiv:2003.05610; Yang et al. 2022, section 4.1.5.
     """
 
     name: ClassVar[str] = "dmf"

@@ -231,7 +231,7 @@ class FedMF(Switches):
             obstacle = "full-text sends a row for every item, so none can be sampled; use part-text"
         elif not self.published:
             obstacle = "fedmf samples unrated items as published alone; leave the switches out"
-        if self.published:  # paper 001's attack corrected, and what V gives away
+        if self.published:  # Chai et al.'s attack corrected, and what V gives away
             corrected = Attacker("eq24-corrected", 2), Attacker("aggregate", 2)
             attackers = Attacker("spectral", 2), Attacker("grid"), *corrected, Attacker("rated-set", 2)
         return Capabilities(

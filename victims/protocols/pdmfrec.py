@@ -13,9 +13,9 @@ d                 ``factors``
 ================  ==================================================================================
 
 Before the first round a helper is told what it needs for W: each client's set of items, or, as from a
-private set intersection, the sizes of their intersections and of the sets (paper 003 does not say which).
-It tells each client its neighbours and W. Then in every round each client goes through its ratings, e = r -
-U.V, U <- U - gamma (-e V + alpha U), V_i <- V_i - gamma (-e U + alpha V_i), both gradients at the same
+private set intersection, the sizes of their intersections and of the sets (Duriakova et al. 2019 do not say
+which). It tells each client its neighbours and W. Then in every round each client goes through its ratings, e
+= r - U.V, U <- U - gamma (-e V + alpha U), V_i <- V_i - gamma (-e U + alpha V_i), both gradients at the same
 point, and sends (i, W_uu' grad V_i) to every neighbour u'. After all have, V_j^u <- V_j^u - gamma mean_w
 (W_wu grad V_j^w) over the neighbours w that sent j.
 

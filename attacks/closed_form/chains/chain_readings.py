@@ -17,7 +17,7 @@ of their step. Beyond that, with b a minibatch of n_b rows and G_b the sum of it
 - predictions that go through a link (``attacks.closed_form.links.link_grid``): the chain knows nothing of
   errors.
 
-What it assumes: as ``attacks.closed_form.uploads.moving_factor``. Beyond papers 001 and 002.
+What it assumes: as ``attacks.closed_form.uploads.moving_factor``. Beyond Chai et al. 2021 and Hu & Fang 2023.
 """
 
 from __future__ import annotations

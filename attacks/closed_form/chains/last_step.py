@@ -2,8 +2,8 @@
 
 A chain (``attacks.closed_form.uploads.moving_factor``) takes the length of the factor at each step from how
 the next step turns it. At the last step it is what the steps before say, |u'| = shrink |u| |d + beta w|,
-which is wrong where the factor was put back onto a ball after the step (paper 002), and inexact where one
-link tells no shrink. The other steps tell A and B to the last digit; with a and b a row's error and
+which is wrong where the factor was put back onto a ball after the step (Hu & Fang 2023), and inexact where
+one link tells no shrink. The other steps tell A and B to the last digit; with a and b a row's error and
 prediction at the length that was thought, a rating of the last step is
 
     r = a t + b / t + offset,

@@ -1,9 +1,9 @@
 """Rows of a client of which the longest alone is off the grid: clipped, or something else.
 
-Beyond papers 001 and 002, for programs that clip errors or rows one by one. Two rows that were clipped are
-equally long, which shows (``attacks.closed_form.grid.grid_reading``); one alone looks like any other. But all
-others of the client are on the grid to the last digit then, whatever it holds, and nothing else puts so
-many there. It is left open here; all clients together tell of a bound
+Beyond Chai et al. 2021 and Hu & Fang 2023, for programs that clip errors or rows one by one. Two rows that
+were clipped are equally long, which shows (``attacks.closed_form.grid.grid_reading``); one alone looks like
+any other. But all others of the client are on the grid to the last digit then, whatever it holds, and nothing
+else puts so many there. It is left open here; all clients together tell of a bound
 (``attacks.closed_form.clipping.common_bound``).
 
 What it assumes: one step, or a step after every rating; exact rows, five of them beside the longest.

@@ -1,4 +1,4 @@
-"""A step after every rating where all of a client's rows are parallel: the published start of paper 001.
+"""A step after every rating where a client's rows are parallel (published start of Chai et al. 2021).
 
 Its program starts all factors at 0.01, which keeps the K dimensions equal for ever: directions then tell
 neither the order of the rows nor the length of u. What is left is one number s per moment: row k is

@@ -1,6 +1,6 @@
 """The order of the steps of clients who start alike, all factors equal, where rows are sent in another.
 
-In the first round of paper 001's published start all items have one length h and all clients one s_0. With
+In the first round of Chai et al.'s published start all items have one length h and all clients one s_0. With
 lengths in units of the first, S_0 = 1,
 
     g_k = alpha S_k (r_k - x S_k) - gamma,    S_{k+1} = shrink S_k + delta (r_k - x S_k),

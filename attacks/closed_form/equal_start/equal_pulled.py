@@ -1,8 +1,8 @@
 """A step after every rating, all factors equal, and a multiple of its factor in each row that nobody told.
 
-As ``attacks.closed_form.equal_start.equal_unscaled`` of the published start of paper 001, whose clients
-regularise the item as well: g_k = sigma (e_k s_k - mu h_k), and s_{k+1} = a s_k + b e_k h_k. With c = sigma
-mu, G_k = g_k + c h_k and lengths in units of the first, S_k = s_k / s_0,
+As ``attacks.closed_form.equal_start.equal_unscaled`` of the published start of Chai et al. 2021, whose
+clients regularise the item as well: g_k = sigma (e_k s_k - mu h_k), and s_{k+1} = a s_k + b e_k h_k. With c =
+sigma mu, G_k = g_k + c h_k and lengths in units of the first, S_k = s_k / s_0,
 
     r_k = A G_k / S_k + (p / A) S_k h_k,    S_{k+1} = a S_k + rho A^2 h_k G_k / S_k,
     A = 1 / (sigma s_0),    p = 1 / sigma,    rho = b sigma,

@@ -16,7 +16,7 @@ leave their part of x_0 open: ratings are then integers in the span of these two
 (``attacks.closed_form.gaps.gap_spans``).
 
 What it assumes: uploads in the clear, rounded no more than to single precision, and rows that lie in the
-order of the steps, or in that of the items. Beyond the papers; the step is that of paper 001
+order of the steps, or in that of the items. Beyond the papers; the step is that of Chai et al. 2021
 (arXiv:1906.05108, Algorithm 1), whose published program sends rows about the factor after the step.
 """
 

@@ -2,8 +2,8 @@
 
 Every row that a client uploads is a multiple of its factor (``attacks.closed_form.uploads.reduction``), so
 that ratings follow from its length (``attacks.closed_form.grid.readout``). How that length is found is the
-attack's own idea: ``attacks.closed_form.spectral``, ``attacks.closed_form.grid.rating_grid``, and paper 001's
-in ``attacks.closed_form.fedmf_eq24``.
+attack's own idea: ``attacks.closed_form.spectral``, ``attacks.closed_form.grid.rating_grid``, and Chai et
+al.'s in ``attacks.closed_form.fedmf_eq24``.
 """
 
 from __future__ import annotations

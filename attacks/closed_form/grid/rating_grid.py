@@ -1,6 +1,6 @@
 """One round, no update rule: the length of each client's factor that puts all its rows on the rating grid.
 
-Beyond paper 001, whose section 4 needs two rounds and the clients' step. With p = s d
+Beyond Chai et al. 2021, whose section 4 needs two rounds and the clients' step. With p = s d
 (``attacks.closed_form.uploads.reduction``) a row says r = g / s + s h with h = d . q, and r is one of a few
 levels. So one row leaves only the roots of c h s^2 - c z s + g = 0, two for each level z (weight c; in
 include-unrated also z = 0 with c = alpha): a search over s in one dimension that needs no step size. Every

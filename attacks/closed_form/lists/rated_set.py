@@ -1,8 +1,8 @@
 """Which items a client rated, from the list of items that it uploads.
 
 Where the recording declares that rows are of rated items, the list is the answer. Where unrated items are
-sampled beside the rated ones, rho times as many (paper 000, Eq. 36; in FedMF rows of zeros), a client's list
-of N items has n = N / (1 + rho) rated ones:
+sampled beside the rated ones, rho times as many (Mai & Pang 2022, Eq. 36; in FedMF rows of zeros), a client's
+list of N items has n = N / (1 + rho) rated ones:
 
 - one round: each listed item is rated with probability 1 / (rho + 1), the paper's bound, if nothing is known
   of the items. But items that many clients list are popular, and popular items are more often rated: with

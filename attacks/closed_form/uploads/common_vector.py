@@ -1,4 +1,4 @@
-"""Rows of a client that all hold one vector, drawn anew in each round: noise once per epoch (paper 002's h).
+"""Rows of a client that all hold one vector, drawn anew in each round: noise once per epoch (Hu & Fang's h).
 
 A row is f_j = sigma e_j u + x with the same x for all items of the client in a round, however long. Means
 over the client's rows have all of it, so that
@@ -10,7 +10,7 @@ is what it is for programs that learn such ratings (``attacks.closed_form.centre
 ratings of a client, unless it has both ends of the grid, and its mirror image.
 
 What it assumes: four rows of a client in a round, two factors, one step, rows exact or rounded, and no biases
-that are broadcast. Beyond paper 002, whose published program draws h once for all items of an epoch.
+that are broadcast. Beyond Hu & Fang 2023, whose published program draws h once for all items of an epoch.
 """
 
 from __future__ import annotations

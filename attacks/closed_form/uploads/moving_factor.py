@@ -1,6 +1,6 @@
 """The order of a client's steps inside one round, and each row's error, where its factor moves between rows.
 
-Beyond paper 001, whose published program steps with the client's factor after every rating: row k is
+Beyond Chai et al. 2021, whose published program steps with the client's factor after every rating: row k is
 sigma e_k u_k with the u of that moment, and u_{k+1} = shrink u_k + pull e_k v_k. Rows of one minibatch share
 their u; one minibatch of all ratings is the batch order. With d_b the direction of a batch's rows, g_j the
 rows along it, and w_b = sum_j g_j v_j over its items,
@@ -18,7 +18,7 @@ with one A and one B for all rows of a client (of all clients, where they step a
 is known: the numbers that ``attacks.closed_form.grid.rating_grid`` puts on the rating grid. The last batch
 has no successor; its length follows from the one before.
 
-Symbols: shrink = 1 - 2 gamma lambda and pull = 2 gamma of the client's step (paper 001, Eq. 2).
+Symbols: shrink = 1 - 2 gamma lambda and pull = 2 gamma of the client's step (Chai et al. 2021, Eq. 2).
 
 What it assumes: uploads of one round in the clear and without noise, freed of what regularises the item.
 """

@@ -1,8 +1,8 @@
 """The multiple of its factor in every row, where a client steps after each of its ratings.
 
-The published program of paper 001 sends F_k = sigma (e_k u_k - mu v_k), and u_{k+1} = a u_k + b v_k. So
-F_{k+1} + c v_{k+1}, c = sigma mu, lies in the plane of F_k and v_k, for c v_k lies there, too. With P what is
-left of a vector beside that plane,
+The published program of Chai et al. 2021 sends F_k = sigma (e_k u_k - mu v_k), and u_{k+1} = a u_k + b v_k.
+So F_{k+1} + c v_{k+1}, c = sigma mu, lies in the plane of F_k and v_k, for c v_k lies there, too. With P what
+is left of a vector beside that plane,
 
     P F_{k+1} + c P v_{k+1} = 0,
 

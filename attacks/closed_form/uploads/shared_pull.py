@@ -1,10 +1,10 @@
 """Rows with an unknown multiple of their own factor in them: regularisation of the item, or weight decay.
 
 Beyond the papers, for programs that send row j = sigma e_j u + mu v_j and tell nobody mu (FedMF's 2 gamma mu
-is public, paper 001). With the rows F and their factors V of one client, F - mu V has rank one. So with V+,
-the pseudo-inverse of V, V+ F (where rows are fewer than factors, F V+) is mu times the identity and a matrix
-of rank one: all of its eigenvalues but one are mu, and their median is where a least-squares fit of mu and
-the direction of u starts.
+is public, Chai et al. 2021). With the rows F and their factors V of one client, F - mu V has rank one. So
+with V+, the pseudo-inverse of V, V+ F (where rows are fewer than factors, F V+) is mu times the identity and
+a matrix of rank one: all of its eigenvalues but one are mu, and their median is where a least-squares fit of
+mu and the direction of u starts.
 
 What it assumes: one u for all rows of the client, three rows or more of three factors or more, uploads in the
 clear. mu may differ from client to client; of clients with fewer rows it is taken from the others where these

@@ -20,7 +20,7 @@ from attacks.closed_form.uploads.readings import Rows
 from tests.attacks.closed_form.test_uploads import answers_of_item_rows as answers
 from victims.transcript.manifest import Manifest
 
-# The published start of paper 001, all factors 0.01, items regularised, and nothing of it declared.
+# The published start of Chai et al. 2021, all factors 0.01, items regularised, and nothing of it declared.
 
 
 STARS, HALVES = np.arange(1.0, 6.0), np.arange(0.5, 5.1, 0.5)
@@ -324,7 +324,7 @@ def test_errors_that_shrink_to_nothing_are_no_ratings(dtype, factors):
                 assert (np.abs(value - truth[found.answered]) < 0.1).all()
 
 
-# One step from paper 001's published start, all factors equal: rows of as many sizes as there are levels.
+# One step from Chai et al.'s published start, all factors equal: rows of as many sizes as there are levels.
 
 
 def record(path, *, levels=STARS, factors=4, start=0.1, mean=False, dtype=np.float64, pull=0.0, less=0.0):
@@ -382,7 +382,7 @@ def test_two_sizes_of_rough_rows_are_no_evidence():
     assert equal_step(rng.normal(size=(1, 4)), there, 0.04, STARS, 1e-15) is None
 
 
-# The published start and order of paper 001, all factors 0.01, and nothing declared.
+# The published start and order of Chai et al. 2021, all factors 0.01, and nothing declared.
 
 
 USERS_EQUAL_UNSCALED, ITEMS_EQUAL_UNSCALED, K_EQUAL_UNSCALED = 14, 40, 5

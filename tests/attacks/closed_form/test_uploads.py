@@ -668,7 +668,7 @@ HALVES_MOVING_FACTOR = np.arange(0.5, 5.01, 0.5)
 
 
 def published_pass(ratings, u, v, batch=1, pace=STEP):
-    """The client of paper 001's published program: u moves after every batch of ratings; rows e u."""
+    """The client of Chai et al.'s published program: u moves after every batch of ratings; rows e u."""
     rows = np.zeros_like(v)
     for start in range(0, ratings.size, batch):
         here = slice(start, start + batch)
@@ -761,8 +761,8 @@ def test_a_sequence_is_used_where_lengths_confirm_it():
     assert not follow(rows, factors, valid, np.finfo(float).eps, sequence=other[:, ::-1]).whole.any()
 
 
-# The published program of paper 001 at a random start, nothing declared: a step after every rating, and rows
-# that hold a multiple of their factor that nobody told.
+# The published program of Chai et al. 2021 at a random start, nothing declared: a step after every rating,
+# and rows that hold a multiple of their factor that nobody told.
 
 
 USERS_PULL_OF_STEPS, ITEMS_PULL_OF_STEPS, K_PULL_OF_STEPS = 12, 40, 4

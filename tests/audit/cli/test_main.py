@@ -379,7 +379,7 @@ def test_help_imports_nothing_heavy():
 
 
 class TestStretching:
-    """The commands about paper 002."""
+    """The commands about Hu & Fang 2023."""
 
     @pytest.mark.thorough
     def test_predict_and_claims(self, run, tmp_path):

@@ -1,4 +1,4 @@
-"""The grid of paper 004: rows, what is kept, tables and figures."""
+"""The grid of Yang et al. 2022: rows, what is kept, tables and figures."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from victims.transcript.view import ATTRIBUTE
 
 
 def one_epoch_by_hand(victim, ratings, items, clients):
-    """Algorithm 1 of paper 002, rating by rating; lambda counts once in a gradient, Eq. (4), or with each."""
+    """Algorithm 1 of Hu & Fang 2023, rating by rating; lambda once in a gradient, Eq. (4), or with each."""
     items, clients = items.copy(), clients.copy()
     rate, ridge = victim.learning_rate, victim.regularization
     once, each = (ridge, 0.0) if victim.regularize == "step" else (0.0, ridge)
