@@ -23,9 +23,8 @@ from attacks.identify.identify import identify
 from audit.components import defense_texts, named, named_attacks, several
 from audit.experiments import plan as plans
 from audit.experiments.answers import answered_or_refused, complaints, lent
-from audit.experiments.plan_rules import CLIENTS, NAME, SEED, WATCHED
-from audit.experiments.results import COLUMNS, Row, file_of, finite, rows_of
-from audit.experiments.run_record import RUN_FILE, facts_of
+from audit.experiments.options import CLIENTS, NAME, SEED, WATCHED
+from audit.experiments.results import COLUMNS, RUN_FILE, Row, facts_of, file_of, finite, rows_of
 from audit.factories import make_attack
 from audit.keys import view_of
 from audit.plugins import said
@@ -331,14 +330,14 @@ def audit_recording(
     transcript: Any, out: str | Path | None, show: bool, within: float | None, **given: Any
 ) -> pd.DataFrame:
     """Audit a recording; ``given`` are the fields of ``GivenRecording``."""
-    from audit.experiments import given_recording
+    from audit.experiments import auditing
 
     chosen = named_attacks(given.pop("attacks"), given.pop("attack_options"))
-    plan, opened = given_recording.settled(
+    plan, opened = auditing.opened(
         plans.GivenRecording(transcript, attacks=chosen.names, attack_options=chosen.options, **given)
     )
     with _folder(out) as folder, bar("audit", show, even=False) as update:
-        rows = given_recording.audit(plan, opened, folder, update, within=within).rows
+        rows = auditing.audit_recording(plan, opened, folder, update, within=within).rows
     return _framed(rows)
 
 

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple, get_args, get_type_hints
 
-from audit.experiments.plan_rules import OPTIONS_OF_ATTACKS
+from audit.experiments.options import OPTIONS_OF_ATTACKS
 from audit.factories import make_defenses, make_victim, problem_of
 from audit.registry import COMBINED, Entry, adopt, entries, entry, main_name
 from victims.common.errors import InputError

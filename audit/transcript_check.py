@@ -12,8 +12,7 @@ import numpy as np
 from attacks.base import Foreseeing
 from attacks.identify.identification import Identification
 from attacks.identify.identify import identify
-from audit.experiments.attack_rows import own_rows_alone, rows_of_others
-from audit.experiments.hints import other_adversary
+from audit.experiments.recordings import other_adversary, own_rows_alone, rows_of_others
 from audit.factories import make_attack
 from audit.keys import view_of
 from audit.registry import entries, is_guess

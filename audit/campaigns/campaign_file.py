@@ -42,9 +42,9 @@ from pydantic import (
 )
 
 from audit.campaigns.matrix import COMPARE, PRESETS, Exclusion, Matrix, Part
+from audit.experiments.options import SEED, each_once, refuse_said_elsewhere
 from audit.experiments.plan import Audit, Claims, Comparison, Sweep
-from audit.experiments.plan_rules import SEED, each_once, refuse_said_elsewhere
-from audit.experiments.private_mf import NOWHERE
+from audit.experiments.scenarios import NOWHERE
 from audit.factories import make_victim, scenarios_of
 from audit.papers.plans import PartsPlan, Prediction, Quality, Sheet, TrustedPlan
 from audit.rating_data import ratings_of

@@ -14,15 +14,15 @@ from typing import Any, NamedTuple
 
 from audit.epsilon import claims
 from audit.experiments import auditing, comparison, sweep
-from audit.experiments.cluster import Cluster
+from audit.experiments.across_rows import controlled, strongest
+from audit.experiments.cells import Cell, Procedure, Report, Say, not_run, refuse_if_none_applies, silent
 from audit.experiments.comparison import Asked
-from audit.experiments.grid import Cell, Procedure, Report, Say, not_run, refuse_if_none_applies, silent
+from audit.experiments.options import MOST_CELLS
 from audit.experiments.plan import Comparison
-from audit.experiments.plan_rules import MOST_CELLS
 from audit.experiments.results import Row, make_row, write_results
 from audit.experiments.rows import HEADLINE
 from audit.experiments.runner import Experiment, run_grid
-from audit.experiments.strongest import controlled, strongest
+from audit.experiments.workers import Cluster
 from audit.papers import cost, hu_fang, pdmfrec, ranking_quality, yang
 from audit.registry import main_name
 from audit.scoring.verdicts import NOT_TESTED

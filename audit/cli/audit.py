@@ -30,8 +30,7 @@ from audit.option_texts import parse_seconds
 from audit.shell.progress import ProgressBar
 
 if TYPE_CHECKING:
-    from audit.experiments.auditing import Audited
-    from audit.experiments.given_recording import Audited as AuditedRecording
+    from audit.experiments.auditing import Audited, AuditedRecording
     from victims.data.ratings import Ratings
 
 ONE_PROCESS = 1
@@ -144,12 +143,12 @@ def _audit_recording(
     within: float | None,
 ) -> None:
     from audit.cli.gate import OF_ATTACKS, OF_CLAIMED, Vocabulary
-    from audit.experiments import given_recording
+    from audit.experiments import auditing
     from audit.experiments.ladder import expected
     from victims.transcript.adversaries import called_by_name
 
     asked = plan.adversary
-    plan, opened = given_recording.settled(plan)
+    plan, opened = auditing.opened(plan)
     columns = {"attack": plan.attacks, "adversary": (plan.adversary,)}
     named = re.compile(rf"adversary={re.escape(asked)}(?=\s*(,|$))")  # as --adversary names it
     if asked:
@@ -162,7 +161,7 @@ def _audit_recording(
         return
     title = f"What the {plan.adversary} reads from {plan.transcript.name}"
     with _as_found(output, title) as (update_bar, tell):
-        found = given_recording.audit(plan, opened, out, update_bar, within=within, found=tell)
+        found = auditing.audit_recording(plan, opened, out, update_bar, within=within, found=tell)
     output.show(repr(opened))
     if called := called_by_name(opened.path, plan.adversary):
         output.show(f"{called}.")

@@ -16,7 +16,7 @@ from victims.common.errors import InputError
 
 if TYPE_CHECKING:
     from audit.cli.gate import Condition, Vocabulary
-    from audit.experiments.builds import Change
+    from audit.experiments.across_rows import Change
 
 WORSE = "worse"
 SHOWN = 20  # lines of what changed
@@ -44,13 +44,13 @@ class Build:
 
     def changes(self, rows: Sequence[Mapping[str, Any]]) -> list[Change]:
         """What differs from the earlier results; nothing where there are none."""
-        from audit.experiments.builds import SAME, changes
+        from audit.experiments.across_rows import SAME, changes
 
         return [] if self.before is None else [one for one in changes(rows, self.before) if one.said != SAME]
 
     def show(self, output: Output, found: Sequence[Change]) -> None:
         """Say what changed, the worst first."""
-        from audit.experiments.builds import TOLD
+        from audit.experiments.across_rows import TOLD
 
         if self.before is None:
             return
@@ -63,11 +63,11 @@ class Build:
     def judge(self, rows: Sequence[Mapping[str, Any]], found: Sequence[Change]) -> None:
         """Write the JUnit file, hold rows and changes against the bars, and leave with the exit code."""
         from audit.cli.gate import check
-        from audit.experiments.builds import GONE, UNTESTED
-        from audit.experiments.builds import WORSE as BECAME_WORSE
+        from audit.experiments.across_rows import GONE, UNTESTED
+        from audit.experiments.across_rows import WORSE as BECAME_WORSE
 
         if self.junit is not None:
-            from audit.experiments.builds import write_junit
+            from audit.experiments.across_rows import write_junit
 
             write_junit(self.junit, rows, lambda row: [bar.text for bar in self.bars if bar.crossed_by(row)])
         outcome = check(self.bars, rows)
@@ -104,7 +104,7 @@ def build_of(
 
 def as_records(found: Sequence[Change]) -> list[dict[str, Any]]:
     """Changes as JSON has them."""
-    from audit.experiments.builds import CELL
+    from audit.experiments.across_rows import CELL
 
     return [
         {

@@ -30,8 +30,8 @@ from victims.common.files import refuse_unwritable
 if TYPE_CHECKING:
     from audit.campaigns.matrix import Matrix
     from audit.cli.gate import Vocabulary
-    from audit.experiments.cluster import Cluster
     from audit.experiments.results import Row
+    from audit.experiments.workers import Cluster
 
 
 def run_campaign(
@@ -50,7 +50,7 @@ def run_campaign(
     from audit.actions import report
     from audit.campaigns.campaign_file import load_data, matrix_of, read_campaign
     from audit.campaigns.matrix import PROCEDURE, counts_of, listed, run
-    from audit.experiments.estimates import estimated, try_out
+    from audit.experiments.runner import estimated, try_out
     from reports.words import worse_than_mean
 
     content = read_campaign(path)
@@ -164,8 +164,7 @@ def compare(
         raise InputError("--dry-run is about the cells of a campaign file; name one")
     who = workers(jobs, distributed)
     from audit.cli.gate import OF_ATTACKS, OF_COST, OF_QUALITY, Vocabulary
-    from audit.experiments.comparison import EXPERIMENT, settled, short_of_rounds
-    from audit.experiments.hints import lists_named_to
+    from audit.experiments.comparison import EXPERIMENT, lists_named_to, settled, short_of_rounds
     from reports.figures import comparison_figure
     from reports.tables import comparison_table, cost_of_defenses_table
     from reports.words import worse_than_mean

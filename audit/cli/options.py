@@ -17,7 +17,7 @@ from audit.experiments.options import Option, options_of_plan
 from victims.common.errors import InputError
 
 if TYPE_CHECKING:
-    from audit.experiments.cluster import Cluster
+    from audit.experiments.workers import Cluster
 
 ALL_CORES = -1  # what --jobs means by default
 
@@ -202,7 +202,7 @@ def workers(jobs: int, distributed: str | None) -> int | Cluster:
     """Choose who works: processes of this machine, or the workers of a scheduler."""
     if distributed is None:
         return jobs
-    from audit.experiments.cluster import Cluster
+    from audit.experiments.workers import Cluster
 
     if jobs != ALL_CORES:
         raise InputError(f"--distributed has workers of its own; leave --jobs {jobs} out")

@@ -21,9 +21,9 @@ from victims.common.errors import printable
 
 if TYPE_CHECKING:
     from audit.epsilon.accounts import Stated
-    from audit.experiments.cluster import Cluster
-    from audit.experiments.grid import Found
+    from audit.experiments.cells import Found
     from audit.experiments.runner import Experiment
+    from audit.experiments.workers import Cluster
     from reports.layout import Sheet
     from victims.data.ratings import Ratings
 
@@ -77,7 +77,7 @@ class Output:
         if not self.estimate:
             with self.progress(name) as update:
                 return experiment.run(plan, ratings, out, jobs=jobs, report=update, found=found)
-        from audit.experiments.estimates import estimated, try_out
+        from audit.experiments.runner import estimated, try_out
 
         cells = experiment.cells(plan, ratings, out)
         with self.progress("trial") as update:
@@ -124,7 +124,7 @@ class Output:
 
         ``told`` is printed in their place where a command had a form of its own before it wrote files.
         """
-        from audit.experiments.run_record import write_run
+        from audit.experiments.results import write_run
 
         write_run(out, sys.argv[1:], seconds, len(rows))
         self.show(f"{len(rows)} rows in {out}/results.json, .csv, .parquet; {seconds:.1f} s")

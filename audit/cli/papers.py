@@ -40,8 +40,8 @@ from victims.common.errors import InputError
 from victims.common.files import refuse_unwritable
 
 if TYPE_CHECKING:
-    from audit.experiments.cluster import Cluster
     from audit.experiments.results import Row
+    from audit.experiments.workers import Cluster
     from reports.layout import Sheet as Printed
 
 

@@ -51,7 +51,7 @@ def sweep(
 ) -> None:
     """Accuracy against noise scale and rounds watched: rows, figures, and how strong the attack is."""
     from audit.epsilon.accounts import accounts_of
-    from audit.experiments.sweep import EXPERIMENT, as_named, settled, victim_of
+    from audit.experiments.sweep import EXPERIMENT, as_named, settled, source_of
     from audit.factories import make_defenses
     from reports.figures import sweep_figures
     from reports.paper_figures import published_figures
@@ -73,7 +73,11 @@ def sweep(
     output.show(sweep_table(as_named(plan, rows), title, chosen[0]))
     accounts = accounts_of(
         plan.victim,
-        [victim_of(plan, update, weighting) for update in plan.updates for weighting in plan.weightings],
+        [
+            source_of(plan, update, weighting).make()
+            for update in plan.updates
+            for weighting in plan.weightings
+        ],
         [one for scale in [max(plan.scales)] if scale for one in make_defenses(f"laplace:scale={scale}")],
         ratings,
         n_rounds=plan.first + max(plan.rounds),

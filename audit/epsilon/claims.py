@@ -31,15 +31,13 @@ from audit.epsilon.canaries import (
 )
 from audit.epsilon.lower_bounds import Bound, from_one_run, from_repetitions
 from audit.experiments.answers import answered
-from audit.experiments.cache import cell_path, content_of
-from audit.experiments.grid import Cell, Procedure, Say, only_ratings
-from audit.experiments.options import check
+from audit.experiments.cells import Cell, Procedure, Say, cell_path, content_of, only_ratings
+from audit.experiments.options import check, each_once, refuse_said_elsewhere, refuse_too_many
 from audit.experiments.plan import Claims
-from audit.experiments.plan_rules import each_once, refuse_said_elsewhere, refuse_too_many
-from audit.experiments.private_mf import NOWHERE, TESTED, VICTIM, System, system_of
 from audit.experiments.results import Row, make_row
 from audit.experiments.rows import failed_row, metric_rows
 from audit.experiments.runner import Experiment
+from audit.experiments.scenarios import NOWHERE, TESTED, VICTIM, System, system_of
 from audit.factories import make_attack, make_defenses, make_victim
 from audit.scoring.ceiling import Ceiling
 from audit.scoring.truth import Truth, read_truth

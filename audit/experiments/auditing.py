@@ -1,80 +1,50 @@
-"""Run a victim in its scenarios, attack it, score the answers: behind ``factorleak audit``.
-
-A cell is one attack on one scenario; cells of one scenario share its recording.
-"""
+"""Behind ``factorleak audit``: victims run in their scenarios, or a given recording, attacked and scored."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
-from itertools import product
 from pathlib import Path
 from typing import Any
 
+from attacks.identify.identification import Contradiction
+from attacks.identify.identify import identify
 from audit.code_identity import code_used
-from audit.experiments.applicability import obstacle_of
-from audit.experiments.attack_rows import Attempt, rows_of
-from audit.experiments.cache import cell_path, content_of, digest
-from audit.experiments.cluster import Cluster
-from audit.experiments.grid import Cell, Found, Procedure, Report, Say, refuse_if_none_applies, silent
-from audit.experiments.hints import uploads_name_lists
-from audit.experiments.ladder import by_cost, is_exhaustive, not_needed
-from audit.experiments.options import check
-from audit.experiments.plan import Audit
-from audit.experiments.plan_rules import SECONDS, each_once, refuse_idle_options
-from audit.experiments.recordings import Recorded, files_of, recorded
+from audit.experiments import attack_cells
+from audit.experiments.attack_cells import PROCEDURE, Attempt, Source, attempts_on
+from audit.experiments.cells import Cell, Found, Report, content_of, refuse_if_none_applies, silent
+from audit.experiments.ladder import by_cost, is_exhaustive
+from audit.experiments.options import SECONDS, check, each_once, refuse_idle_options
+from audit.experiments.plan import Audit, GivenRecording
+from audit.experiments.recordings import lists_open, other_adversary, uploads_name_lists, users_of_others
 from audit.experiments.results import Row
-from audit.experiments.rows import failed_row
 from audit.experiments.runner import Experiment, run_grid
-from audit.experiments.scenarios import scenarios
-from audit.factories import attackers_of, make_attack, make_defenses, make_victim
-from audit.registry import entry, recorded_name
+from audit.experiments.scenarios import check_adversary, check_numbered, scenarios
+from audit.experiments.workers import Cluster
+from audit.factories import attackers_of, make_attack, make_defenses
+from audit.keys import view_of
+from audit.registry import entries, entry, is_guess
+from audit.scoring.truth import Truth, factors_beside, read_truth
 from victims.common.errors import InputError
 from victims.common.files import refuse_unwritable, write_text
 from victims.common.validation import or_none, require
 from victims.data.ratings import Ratings
 from victims.protocols.base import Victim
 from victims.recording import manifest_of
-from victims.transcript.adversaries import ADVERSARIES, CLIENT, NEIGHBOUR, NEIGHBOURS
+from victims.transcript.adversaries import names_of
+from victims.transcript.beside import key_path, truth_path
+from victims.transcript.reader import open_transcript
+from victims.transcript.recorded import Transcript
 
 PACKAGES = ("factorleak", "numpy", "scipy", "jax")  # whose versions are kept beside the results
 NO_SERVER = (
     "Clients send to each other here, and nothing to a server: --adversary neighbour:0 is what client 0 "
     "sees, helper and eavesdropper are others."
 )
-
-
-@dataclass(frozen=True)
-class AttackedScenario:
-    """The task of a cell."""
-
-    plan: Audit
-    update: str
-    weighting: str
-    attack: str
-
-    @property
-    def scenario(self) -> str:
-        """The scenario's name."""
-        return f"{self.update}/{self.weighting}"
-
-    def columns(self) -> Row:
-        """Columns that all rows of the cell have in common."""
-        plan = self.plan
-        return {
-            "victim": recorded_name(plan.victim),
-            "update": self.update,
-            "weighting": self.weighting,
-            "data": plan.data,
-            "defense": "+".join(plan.defenses) or "none",
-            "adversary": plan.adversary,
-            "attack": self.attack,
-            "rounds": len(plan.rounds),
-            "seed": plan.seed,
-        }
 
 
 @dataclass(frozen=True)
@@ -91,7 +61,7 @@ class Audited:
     @property
     def victims(self) -> list[Victim]:
         """The victim of each scenario."""
-        return [victim_of(self.plan, *scenario) for scenario in self.plan.scenarios]
+        return [source_of(self.plan, *scenario).make() for scenario in self.plan.scenarios]
 
 
 def usual_attacks(
@@ -102,9 +72,18 @@ def usual_attacks(
     return (*(one.name for one in attackers_of(victim, options or {}, text)), "guess-majority")
 
 
-def victim_of(plan: Audit, update: str, weighting: str) -> Victim:
-    """Make the victim of a scenario."""
-    return make_victim(plan.victim, {**plan.victim_options, "update": update, "weighting": weighting})
+def source_of(plan: Audit, update: str, weighting: str) -> Source:
+    """What is recorded of one scenario."""
+    return Source(
+        plan.victim,
+        plan.victim_options,
+        update,
+        weighting,
+        rounds=plan.rounds,
+        users=plan.users,
+        defenses=plan.defenses,
+        seed=plan.seed,
+    )
 
 
 def settled(plan: Audit) -> Audit:
@@ -134,104 +113,29 @@ def settled(plan: Audit) -> Audit:
     for text in plan.defenses:
         make_defenses(text)
     for scenario in plan.scenarios:
-        victim_of(plan, *scenario)
+        source_of(plan, *scenario).make()
     return plan
 
 
-def check_adversary(name: str) -> None:
-    """Refuse an adversary that no recording has."""
-    if name not in ADVERSARIES and not name.startswith((CLIENT, NEIGHBOUR, NEIGHBOURS)):
-        raise InputError(f"adversary must be one of {', '.join(ADVERSARIES)}, got {name!r}")
-
-
-def check_numbered(adversary: str) -> None:
-    """Refuse clients who are not named by their numbers: a recording of our own has no other names."""
-    who, colon, numbers = adversary.partition(":")
-    many = numbers.split(",") if f"{who}:" == NEIGHBOURS else [numbers]
-    if colon and not all(one.isascii() and one.isdigit() and len(one) < 10 for one in many):
-        raise InputError(
-            f"adversary {who} must be clients by their numbers, as {who}:0, got {adversary!r:.80}"
-        )
-
-
-def cells_of(plan: Audit, ratings: Ratings, directory: Path) -> list[Cell[AttackedScenario]]:
+def cells_of(plan: Audit, ratings: Ratings, directory: Path) -> list[Cell[Attempt]]:
     """List the cells of an audit; those of one scenario share its recording."""
-    cells, content = [], content_of(ratings)
-    for update, weighting in plan.scenarios:
-        recording = {
-            "code": code_used(plan.victim, plan.defenses),
-            "victim": plan.victim,
-            "options": plan.victim_options,
-            "update": update,
-            "weighting": weighting,
-            "ratings": content,
-            "rounds": plan.rounds,
-            "users": plan.users,
-            "defenses": plan.defenses,
-            "seed": plan.seed,
-        }
-        options = {**plan.victim_options, "update": update, "weighting": weighting}
-        obstacle = obstacle_of(plan.victim, options, "+".join(plan.defenses) or "none")
-        files = files_of(directory / "transcripts" / f"{update}-{weighting}-{digest(recording)}")
-        for attack in plan.attacks:
-            identity = {**recording, **_attack_identity(plan, attack)}
-            path = cell_path(directory, f"{update}-{weighting}-{attack}", identity)
-            task = AttackedScenario(plan, update, weighting, attack)
-            cells.append(Cell(task, path, files, resumable=True, obstacle=obstacle))
-    return cells
-
-
-def _attack_identity(plan: Audit, attack: str) -> dict[str, Any]:
-    """Everything but the recording that determines the rows of an attack on it."""
-    return {
-        "data": plan.data,
-        "attack": attack,
-        "attack_code": code_used(plan.victim, attacks=[attack]),
-        "attack_options": plan.attack_options.get(attack, {}),
-        "adversary": plan.adversary,
-        "sample": plan.sample if entry("attacks", attack).per_client else None,
-    }
-
-
-def _record(cell: Cell[AttackedScenario], ratings: Ratings, say: Say) -> Recorded:
-    """Record the scenario of a cell, unless it was recorded before."""
-    task, plan = cell.task, cell.task.plan
-    say(f"{task.scenario}: recording")
-    return recorded(
-        cell.scratch[0],
-        victim_of(plan, task.update, task.weighting),
-        ratings,
-        rounds=plan.rounds,
-        users=plan.users,
-        defenses=plan.defenses,
-        seed=plan.seed,
+    attempts = (
+        attempt
+        for scenario in plan.scenarios
+        for attempt in attempts_on(
+            source_of(plan, *scenario),
+            plan.attacks,
+            plan.adversary,
+            plan.data,
+            options=plan.attack_options,
+            sample=plan.sample,
+            exhaustive=bool(plan.exhaustive),
+        )
     )
+    return attack_cells.cells_of(attempts, content_of(ratings), directory)
 
 
-def _measure(cell: Cell[AttackedScenario], recording: Recorded, say: Say) -> list[Row]:
-    task, plan = cell.task, cell.task.plan
-    attempt = Attempt(
-        task.attack,
-        plan.adversary,
-        plan.attack_options.get(task.attack, {}),
-        plan.sample,
-        plan.seed,
-        f"{task.scenario}: {task.attack}",
-        of_sample=plan.users is not None,
-    )
-    transcript, truth = recording
-    return rows_of(attempt, task.columns(), transcript, truth, say, with_ceilings=bool(plan.defenses))
-
-
-def _failed(task: AttackedScenario, error: Exception) -> list[Row]:
-    return [failed_row(task.columns(), error)]
-
-
-def _unneeded(task: AttackedScenario, rows: Sequence[Row]) -> str:
-    return "" if task.plan.exhaustive else not_needed(task.attack, rows)
-
-
-EXPERIMENT = Experiment(settled, cells_of, Procedure(_record, _measure, _failed, unneeded=_unneeded))
+EXPERIMENT = Experiment(settled, cells_of, PROCEDURE)
 
 
 def run(
@@ -255,7 +159,7 @@ def run(
     }
     write_text(directory / "campaign.json", json.dumps(content, indent=1) + "\n")
     return run_grid(
-        cells, EXPERIMENT.procedure, ratings, directory,
+        cells, PROCEDURE, ratings, directory,
         jobs=jobs, keep_scratch=keep_transcripts, report=report, found=found, deadline=deadline,
     )  # fmt: skip
 
@@ -293,9 +197,142 @@ def audit(
         plan, ratings, directory,
         keep_transcripts=keep_transcripts, jobs=jobs, report=report, found=found, deadline=deadline,
     )  # fmt: skip
-    first = victim_of(plan, *next(product(plan.updates, plan.weightings)))
+    first = source_of(plan, *plan.scenarios[0]).make()
     chosen = [defense for text in plan.defenses for defense in make_defenses(text)]
     lists_open = uploads_name_lists(manifest_of(first, ratings, list(plan.rounds)), chosen)
     serverless = entry("victims", plan.victim).serverless
     hint = NO_SERVER if serverless and plan.adversary == "server" else ""
     return Audited(plan, ratings, rows, lists_open, hint, time.perf_counter() - start)
+
+
+BEST_GUESS = "guess-majority"
+BLOCK = 1 << 20
+
+
+@dataclass(frozen=True)
+class AuditedRecording:
+    """What was found in a recording."""
+
+    plan: GivenRecording  # settled; ``truth`` is None where there is none
+    transcript: Transcript
+    rows: list[Row]  # with the columns of ``results.json``
+    contradictions: tuple[Contradiction, ...]  # what of the declared rule the uploads contradict
+    seconds: float
+    hint: str = ""  # whose view to ask about where this adversary is sent nothing; otherwise empty
+    # whether uploads name the items that clients rated; without truth: where they name no others
+    lists_open: bool = False
+
+
+def opened(plan: GivenRecording) -> tuple[GivenRecording, Transcript]:
+    """Open the recording, and fill in what the plan leaves empty."""
+    check(plan, "an audit")
+    if not isinstance(plan.transcript, Path):
+        raise InputError(f"transcript must be the directory of a recording, got {plan.transcript!r:.80}")
+    transcript = open_transcript(plan.transcript)
+    truth = plan.truth
+    if truth is None and (beside := truth_path(plan.transcript)).is_file():
+        truth = beside
+    every = every_attack(with_truth=truth is not None)
+    filled = replace(
+        plan,
+        truth=truth,
+        adversary=transcript.adversary(plan.adversary),
+        attacks=plan.attacks or by_cost(every, transcript.manifest.n_users, transcript.messages.n_rows),
+        exhaustive=is_exhaustive(plan.exhaustive, plan.attacks, plan.attack_options),
+    )
+    return filled, transcript
+
+
+def every_attack(with_truth: bool) -> tuple[str, ...]:
+    """Names of all attacks, and a guess, which without truth says nothing."""
+    # objects that an earlier call was given are none of this one's
+    usable = [name for name, one in entries("attacks").items() if not (one.refused or one.adopted)]
+    reading = [name for name in usable if not is_guess(name)]
+    return (*reading, BEST_GUESS) if with_truth else tuple(reading)
+
+
+def audit_recording(
+    plan: GivenRecording,
+    transcript: Transcript,
+    directory: Path,
+    report: Report = silent,
+    *,
+    within: int | float | None = None,
+    found: Found = silent,
+) -> AuditedRecording:
+    """Run every attack of a settled plan that was not run yet, and write the result files.
+
+    ``within`` is in seconds, after which what was not reached is NOT TESTED.
+    """
+    require("an audit", "within", within, or_none(SECONDS), "the default is none")
+    refuse_unwritable(directory)
+    start = time.monotonic()
+    for name in plan.attacks if plan.exhaustive else plan.attack_options:  # of all few are imported
+        make_attack(name, plan.attack_options.get(name))
+    refuse_idle_options(plan.attack_options, plan.attacks)
+    check_adversary(plan.adversary)
+    truth = None if plan.truth is None else _truth_of(plan.truth, plan, transcript)
+    deadline = None if within is None else start + within
+    cells = attack_cells.cells_of(_attempts_on_it(plan, transcript), _content(plan), directory)
+    rows = run_grid(
+        cells, PROCEDURE, (transcript, truth), directory, report=report, found=found, deadline=deadline
+    )
+    view = view_of(transcript, plan.adversary)
+    report(len(plan.attacks), len(plan.attacks), "which rule the uploads follow")  # up to a minute
+    contradictions = identify(view).contradictions(view.manifest)
+    hint, seconds = other_adversary(transcript, view), time.monotonic() - start
+    return AuditedRecording(plan, transcript, rows, contradictions, seconds, hint, lists_open(view, truth))
+
+
+def _truth_of(path: Path, given: GivenRecording, transcript: Transcript) -> Truth:
+    """The truth, which must be about whom attacks may answer: that is told before any attack runs."""
+    truth = read_truth(path)
+    truth.refuse_unless_about(transcript.manifest)
+    others = users_of_others(view_of(transcript, given.adversary))
+    truth.refuse_unless_of(others, names_of(transcript.path))
+    return truth
+
+
+def _attempts_on_it(given: GivenRecording, transcript: Transcript) -> Iterator[Attempt]:
+    """Every attack on the recording."""
+    manifest = transcript.manifest
+    for attack in given.attacks:
+        columns: Row = {
+            "victim": manifest.protocol,
+            "update": manifest.rule_name,
+            "weighting": manifest.weighting,
+            "data": str(given.transcript),
+            "defense": "+".join(str(entry.get("name", "unnamed")) for entry in manifest.defenses) or "none",
+            "adversary": given.adversary,
+            "attack": attack,
+            "rounds": len(manifest.rounds),
+            "seed": given.seed,
+        }
+        yield Attempt(
+            attack,
+            given.adversary,
+            given.attack_options.get(attack, {}),
+            given.sample,
+            given.seed,
+            label=attack,
+            columns=columns,
+            bounded=bool(manifest.defenses),
+            exhaustive=bool(given.exhaustive),
+        )
+
+
+def _content(given: GivenRecording) -> str:
+    """Hash of all files that are read."""
+    digest = hashlib.sha256()
+    beside = [
+        given.truth,
+        key_path(given.transcript),
+        None if given.truth is None else factors_beside(given.truth),
+    ]
+    files = [*sorted(given.transcript.iterdir()), *(path for path in beside if path is not None)]
+    for path in files:
+        if path.is_file():
+            with path.open("rb") as file:
+                while block := file.read(BLOCK):
+                    digest.update(block)
+    return digest.hexdigest()

@@ -15,26 +15,33 @@ from typing import Any, Literal
 import numpy as np
 
 from audit.code_identity import code_used
-from audit.experiments import auditing
-from audit.experiments.applicability import encrypts, obstacle_of, standing_in
-from audit.experiments.cache import cell_path, content_of
-from audit.experiments.grid import Cell, Procedure, Say, only_ratings
-from audit.experiments.options import check
-from audit.experiments.plan import Audit, Comparison
-from audit.experiments.plan_rules import each_once, refuse_too_many
+from audit.experiments import attack_cells
+from audit.experiments.attack_cells import PROCEDURE, Source, attempts_on
+from audit.experiments.cells import Cell, Procedure, Say, cell_path, content_of, only_ratings
+from audit.experiments.options import check, each_once, refuse_too_many
+from audit.experiments.plan import Comparison
+from audit.experiments.recordings import RECEIVE, uploads_name_lists
 from audit.experiments.results import Row, make_row
 from audit.experiments.round_cost import cost_of
 from audit.experiments.rows import HEADLINE, failed_row
-from audit.experiments.runner import Experiment
-from audit.experiments.scenarios import one_scenario
-from audit.factories import attackers_of, make_attack, make_defenses, make_victim
-from audit.registry import entry, recorded_name
+from audit.experiments.runner import Experiment, run_grid
+from audit.experiments.scenarios import (
+    check_adversary,
+    check_numbered,
+    encrypts,
+    obstacle_of,
+    one_scenario,
+    standing_in,
+)
+from audit.factories import attackers_of, make_attack, make_defenses
+from audit.registry import entry
 from audit.scoring.verdicts import NOT_TESTED
 from victims.common.errors import InputError
 from victims.data.ratings import Ratings
 from victims.evaluation.ranking import case, constant, popular, ranked, trained
 from victims.evaluation.rating_error import errors, why_poor
 from victims.protocols.base import Attacker
+from victims.recording import manifest_of
 
 ADVERSARIES = ("server", "server+client", "decrypter", "eavesdropper", "item-server")
 PEERS = ("neighbour:0", "neighbours:0,1,2", "helper", "eavesdropper")  # where there is no server
@@ -67,8 +74,8 @@ def settled(comparison: Comparison) -> Comparison:
     for name in comparison.attacks:
         make_attack(name)
     for name in comparison.adversaries:
-        auditing.check_adversary(name)
-        auditing.check_numbered(name)
+        check_adversary(name)
+        check_numbered(name)
     needed = [attacker.rounds for text in comparison.defenses for attacker in adapted(comparison, text)]
     rounds = comparison.rounds or tuple(range(max(FEWEST, *needed)))
     return replace(comparison, rounds=rounds)
@@ -87,9 +94,34 @@ def short_of_rounds(comparison: Comparison) -> list[str]:
     ]
 
 
-def options_of(plan: Comparison) -> dict[str, Any]:
-    """All options of the victim."""
-    return {**plan.victim_options, "update": plan.update, "weighting": plan.weighting}
+def lists_named_to(plan: Comparison, ratings: Ratings) -> dict[str, tuple[str, ...]]:
+    """List, for each defense of a comparison, the adversaries to whom uploads name the rated items."""
+    if plan.weighting != "observed-only":
+        return {}
+    manifest = manifest_of(
+        source_of(plan).make(),
+        ratings,
+        list(plan.rounds),
+    )
+    receive = [name for name in plan.adversaries if name in RECEIVE]
+    return {
+        text: tuple(receive) for text in plan.defenses if uploads_name_lists(manifest, make_defenses(text))
+    }
+
+
+def source_of(plan: Comparison, defense: str = "none") -> Source:
+    """What is recorded under a defense, with a stand-in for encryption."""
+    bare = standing_in(defense)
+    return Source(
+        plan.victim,
+        plan.victim_options,
+        plan.update,
+        plan.weighting,
+        rounds=plan.rounds,
+        users=None if encrypts(defense) else plan.users,
+        defenses=tuple(bare.split("+")) if bare else (),
+        seed=plan.seed,
+    )
 
 
 def usual_adversaries(victim: str) -> tuple[str, ...]:
@@ -99,7 +131,7 @@ def usual_adversaries(victim: str) -> tuple[str, ...]:
 
 def adapted(comparison: Comparison, defense: str) -> tuple[Attacker, ...]:
     """List the attacks that one defense meets."""
-    declared = attackers_of(comparison.victim, options_of(comparison), defense)
+    declared = attackers_of(comparison.victim, source_of(comparison).every_option, defense)
     if not comparison.attacks:
         return declared
     rounds = {attacker.name: attacker.rounds for attacker in declared}
@@ -122,15 +154,8 @@ class Asked:
 
     def columns(self) -> Row:
         """Columns that all rows of the cell have in common."""
-        plan = self.plan
-        return {
-            "victim": recorded_name(plan.victim),
-            "update": plan.update,
-            "weighting": plan.weighting,
-            "data": plan.data,
-            "defense": self.defense,
-            "seed": self.seed,
-        }
+        columns = source_of(self.plan).columns
+        return {**columns, "data": self.plan.data, "defense": self.defense, "seed": self.seed}
 
 
 def cells_of(comparison: Comparison, ratings: Ratings, directory: Path) -> list[Cell[Asked]]:
@@ -145,10 +170,8 @@ def cells_of(comparison: Comparison, ratings: Ratings, directory: Path) -> list[
             *(Asked(comparison, defense, "quality", run) for run in range(comparison.runs)),
         )
     ]
-    obstacles = {
-        defense: obstacle_of(comparison.victim, options_of(comparison), defense)
-        for defense in comparison.defenses
-    }
+    options = source_of(comparison).every_option
+    obstacles = {defense: obstacle_of(comparison.victim, options, defense) for defense in comparison.defenses}
     return [replace(_cell(task, content, directory), obstacle=obstacles[task.defense]) for task in tasks]
 
 
@@ -222,23 +245,13 @@ def _twins(task: Asked) -> dict[str, str]:
 
 def _read_by(adversary: str, task: Asked, ratings: Ratings, folder: Path) -> list[Row]:
     """What one adversary reads; the recording is left for the next one."""
-    plan, defense = task.plan, standing_in(task.defense)
-    one = Audit(
-        victim=plan.victim,
-        data=plan.data,
-        updates=(plan.update,),
-        weightings=(plan.weighting,),
-        attacks=tuple(attacker.name for attacker in adapted(plan, task.defense)),
-        rounds=plan.rounds,
-        adversary=adversary,
-        seed=plan.seed,
-        users=None if encrypts(task.defense) else plan.users,
-        defenses=tuple(defense.split("+")) if defense else (),
-        victim_options=plan.victim_options,
-        exhaustive=True,
-    )
+    plan, source = task.plan, source_of(task.plan, task.defense)
+    attacks = each_once(attacker.name for attacker in adapted(plan, task.defense))
     try:
-        return auditing.run(auditing.settled(one), ratings, folder, keep_transcripts=True)
+        cells = attack_cells.cells_of(
+            attempts_on(source, attacks, adversary, plan.data), content_of(ratings), folder
+        )
+        return run_grid(cells, PROCEDURE, ratings, folder, keep_scratch=True)
     except InputError as error:  # nobody decrypts under this defense, say
         # rows are the same wherever they are kept
         reason = re.sub(re.escape(str(folder)) + r"[^\s,;:]*", "its manifest", str(error))
@@ -254,7 +267,7 @@ def _quality(task: Asked, ratings: Ratings) -> list[Row]:
     """
     plan = task.plan
     chosen = case("existing", ratings, task.seed)
-    victim: Any = make_victim(plan.victim, options_of(plan))
+    victim: Any = source_of(plan).make()
     defenses = make_defenses(standing_in(task.defense) or "none")
     run = trained(victim, chosen, rounds=plan.trained, defenses=defenses, seed=task.seed)
     found, guess, tied = (
@@ -286,7 +299,7 @@ def _quality(task: Asked, ratings: Ratings) -> list[Row]:
 def _cost(task: Asked, ratings: Ratings) -> list[Row]:
     """Seconds and bytes of a client in one round."""
     plan = task.plan
-    victim: Any = make_victim(plan.victim, options_of(plan))
+    victim: Any = source_of(plan).make()
     found = cost_of(victim, ratings, make_defenses(task.defense), plan.seed)
     return [
         make_row(**task.columns(), metric=metric, value=value, rounds=1, status="ran", reason=found.note)

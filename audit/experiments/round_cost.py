@@ -22,7 +22,7 @@ import numpy as np
 from jaxtyping import Float
 from phe import paillier
 
-from audit.experiments.grid import Say, silent
+from audit.experiments.cells import Say, silent
 from defenses.ciphers import EncryptedTotal, PaillierCipher
 from victims.common.errors import InputError
 from victims.common.limits import peak_memory
@@ -45,43 +45,27 @@ SAMPLE_ROWS = 256  # encrypted, added and decrypted
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one round; clients are the one with most rows, and the mean one."""
+    """Of one round, in seconds, bytes and ciphertexts."""
 
-    local_update: float  # seconds of the client with most rows
-    # seconds of the mean client: the one whose number of rows is nearest to the mean, and the mean number
+    # the mean client is the one whose number of rows is nearest to the mean, or has that many; the others are
+    # of the client with most rows, or of all rows. Subtraction is what the server takes in place of the
+    # aggregation where it subtracts gradients, as in Chai et al. 2021, and does not add negated ones; decryption is
+    # one decrypter's; the server's update is timed with the clients' own step, which the simulation takes in
+    # the same program
+    local_update: float
     local_update_mean: float
-    encryption: float  # seconds of the client with most rows
-    # seconds of the mean client: the one whose number of rows is nearest to the mean, and the mean number
+    encryption: float
     encryption_mean: float
-    # seconds for all rows; subtraction is what the server takes in place of the aggregation where it
-    # subtracts gradients, as in Chai et al. 2021, and does not add negated ones; decryption is one
-    # decrypter's, and the server's update is timed together with the clients' own step, which the simulation
-    # takes in the same program
     aggregation: float
-    # seconds for all rows; subtraction is what the server takes in place of the aggregation where it
-    # subtracts gradients, as in Chai et al. 2021, and does not add negated ones; decryption is one
-    # decrypter's, and the server's update is timed together with the clients' own step, which the simulation
-    # takes in the same program
     subtraction: float
-    # seconds for all rows; subtraction is what the server takes in place of the aggregation where it
-    # subtracts gradients, as in Chai et al. 2021, and does not add negated ones; decryption is one
-    # decrypter's, and the server's update is timed together with the clients' own step, which the simulation
-    # takes in the same program
     decryption: float
-    # seconds for all rows; subtraction is what the server takes in place of the aggregation where it
-    # subtracts gradients, as in Chai et al. 2021, and does not add negated ones; decryption is one
-    # decrypter's, and the server's update is timed together with the clients' own step, which the simulation
-    # takes in the same program
     server_update: float
-    bytes_sent: float  # by the client with most rows, by the mean client, and by every client
-    bytes_sent_mean: float  # by the client with most rows, by the mean client, and by every client
-    bytes_received: float  # by the client with most rows, by the mean client, and by every client
-    # that the client with most rows sends, that one client decrypts, and that the server adds
-    ciphertexts: float
-    # that the client with most rows sends, that one client decrypts, and that the server adds
-    ciphertexts_decrypted: float
-    # that the client with most rows sends, that one client decrypts, and that the server adds
-    ciphertexts_added: float
+    bytes_sent: float
+    bytes_sent_mean: float
+    bytes_received: float  # by every client
+    ciphertexts: float  # that the client with most rows sends
+    ciphertexts_decrypted: float  # by one client
+    ciphertexts_added: float  # by the server
     peak_bytes: float  # largest resident size of this process so far
     note: str = ""  # what was measured on a sample and scaled
 

@@ -10,9 +10,9 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from attacks.base import RELATIVE, Progress, Reconstruction, Scope, silent
-from audit.experiments.permuted import DEALING_SECONDS, dealt_answers, few_clients
-from audit.experiments.processes import KilledError
+from audit.experiments.answers import DEALING_SECONDS, dealt_answers, few_clients
 from audit.experiments.results import Row, make_row
+from audit.experiments.workers import KilledError
 from audit.registry import is_guess
 from audit.scoring.ceiling import Ceiling
 from audit.scoring.groups import group_scores

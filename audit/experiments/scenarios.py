@@ -1,12 +1,17 @@
-"""The scenarios and options of a grid, with what was left empty filled in."""
+"""Systems that are measured: a victim's scenarios, the defenses that it can have, and the systems of Hu & Fang 2023."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from audit.factories import scenarios_of
+from audit.factories import expanded, make_defenses, make_victim, scenarios_of
+from audit.registry import entry
 from victims.common.errors import InputError
+from victims.training import obstacle
+from victims.transcript.adversaries import ADVERSARIES, CLIENT, NEIGHBOUR, NEIGHBOURS
 
 PREFERRED = "include-unrated"
 
@@ -43,10 +48,10 @@ class Scenario(NamedTuple):
 
 
 def one_scenario(victim: str, update: str, weighting: str, options: Mapping[str, Any]) -> Scenario:
-    """Choose one scenario, by name or as the victim's options."""
-    own, rest = _apart(options)
-    _refuse_two_choices(own, update=[update], weighting=[weighting])
-    return Scenario(*scenario_of(victim, update or own["update"], weighting or own["weighting"]), rest)
+    """Choose one scenario, by name or as the victim's options; else the first update, unrated items too."""
+    grid = scenarios(victim, filter(None, [update]), filter(None, [weighting]), options)
+    usual = PREFERRED if PREFERRED in grid.weightings else grid.weightings[0]
+    return Scenario(grid.updates[0], usual, grid.options)
 
 
 def _apart(options: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, Any]]:
@@ -65,8 +70,127 @@ def _refuse_two_choices(options: Mapping[str, str], **asked: Iterable[object]) -
             )
 
 
-def scenario_of(victim: str, update: str | None, weighting: str | None) -> tuple[str, str]:
-    """Choose one scenario: as given, else the victim's first update."""
-    updates, weightings = scenarios_of(victim)
-    usual = PREFERRED if PREFERRED in weightings else weightings[0]
-    return update or updates[0], weighting or usual
+def standing_in(text: str) -> str:
+    """Put ideal encryption, which shows the same views and numbers, in the place of the real one.
+
+    Examples
+    --------
+    >>> standing_in("privmvmf")
+    'unrated-sampling:rho=1+paillier:ideal=true'
+    """
+    return "+".join(map(_idealised, expanded(text)))
+
+
+def without_encryption(text: str) -> str:
+    """Leave encryption out.
+
+    Examples
+    --------
+    >>> without_encryption("privmvmf"), without_encryption("paillier")
+    ('unrated-sampling:rho=1', 'none')
+    """
+    return "+".join(defense for defense in expanded(text) if not _ideal(defense)) or "none"
+
+
+def encrypts(text: str) -> bool:
+    """Tell whether uploads are encrypted."""
+    return any(_ideal(defense) for defense in expanded(text))
+
+
+def _ideal(defense: str) -> dict[str, str]:
+    return entry("defenses", defense.partition(":")[0]).ideal
+
+
+def _idealised(defense: str) -> str:
+    name, _, options = defense.partition(":")
+    ideal = [f"{option}={value}" for option, value in _ideal(defense).items()]
+    return f"{name}:{','.join(filter(None, (options, *ideal)))}" if ideal else defense
+
+
+def obstacle_of(victim: str, options: Mapping[str, Any], defense: str) -> str:
+    """Say why a victim cannot have a defense.
+
+    Examples
+    --------
+    >>> obstacle_of("mf", {}, "laplace"), obstacle_of("pdmfrec", {}, "paillier")[:23]
+    ('', 'paillier needs a server')
+    """
+    return obstacle(make_victim(victim, dict(options)), make_defenses(standing_in(defense) or "none"))
+
+
+TESTED = 10  # ratings per user
+NOWHERE = os.devnull  # a source without a published split
+VICTIM = "decentralised-mf"
+BUDGETED = ("trajectory", "rated-set")  # what the recommender tries on every one of them
+
+
+@dataclass(frozen=True)
+class System:
+    """A system as tables name it."""
+
+    name: str
+    defense: str  # its name in the registry; empty where nothing protects
+    attacks: tuple[str, ...] = BUDGETED  # what the recommender tries
+    # the system whose training it shares, where it is another one's with other predictions
+    variant_of: str = ""
+
+    @property
+    def tuned_as(self) -> str:
+        """The system whose learning rate and regularization it takes."""
+        return self.variant_of or self.name
+
+    @property
+    def is_private(self) -> bool:
+        """Whether anything protects, so that there is noise and a budget."""
+        return bool(self.defense)
+
+    def defense_text(self, noise: str, epochs: int, **options: float | str) -> str:
+        """Write the defense with its options.
+
+        Examples
+        --------
+        >>> system_of("hdpmf").defense_text("once", 9, epsilon=0.5)
+        'hdpmf:noise=once,epochs=9,epsilon=0.5'
+        """
+        if not self.is_private:
+            return "none"
+        told = {name: value if isinstance(value, str) else f"{value:g}" for name, value in options.items()}
+        others = "".join(f",{option}={value}" for option, value in told.items())
+        return f"{self.defense}{',' if ':' in self.defense else ':'}noise={noise},epochs={epochs}{others}"
+
+
+SYSTEMS = {
+    "mf": System("mf", "", (*BUDGETED, "spectral", "grid", "likelihood")),
+    "hdpmf": System("hdpmf", "hdpmf"),
+    "pdpmf": System("pdpmf", "pdpmf"),
+    "dpmf": System("dpmf", "dpmf"),
+    "dpmf-program": System("dpmf-program", "dpmf-program"),
+    "hdpmf-r": System("hdpmf-r", "hdpmf-r", variant_of="hdpmf"),
+}
+
+
+def system_of(name: str) -> System:
+    """Look a system up.
+
+    Examples
+    --------
+    >>> system_of("hdpmf:mixing=draw").defense_text("fresh", 9)
+    'hdpmf:mixing=draw,noise=fresh,epochs=9'
+    """
+    return SYSTEMS.get(name, System(name, name))
+
+
+def check_adversary(name: str) -> None:
+    """Refuse an adversary that no recording has."""
+    if name not in ADVERSARIES and not name.startswith((CLIENT, NEIGHBOUR, NEIGHBOURS)):
+        raise InputError(f"adversary must be one of {', '.join(ADVERSARIES)}, got {name!r}")
+
+
+def check_numbered(adversary: str) -> None:
+    """Refuse clients who are not named by their numbers: a recording of our own has no other names."""
+    who, colon, numbers = adversary.partition(":")
+    many = numbers.split(",") if f"{who}:" == NEIGHBOURS else [numbers]
+    if colon and not all(one.isascii() and one.isdigit() and len(one) < 10 for one in many):
+        raise InputError(
+            f"adversary {who} must be clients by their numbers, as {who}:0, got {adversary!r:.80}"
+        )

@@ -7,32 +7,23 @@ Pang 2022, section 6.2). A cell is one attack on one watch of a scenario under o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
-
-from audit.code_identity import code_used
-from audit.experiments.answers import answered
-from audit.experiments.cache import cell_path, content_of, digest
-from audit.experiments.grid import Cell, Procedure, Say
-from audit.experiments.options import check
+from audit.experiments import attack_cells
+from audit.experiments.attack_cells import PROCEDURE, Attempt, Source
+from audit.experiments.cells import Cell, content_of
+from audit.experiments.options import check, each_once, refuse_idle_options, refuse_too_many
 from audit.experiments.plan import PUBLISHED, Sweep
-from audit.experiments.plan_rules import each_once, refuse_idle_options, refuse_too_many
-from audit.experiments.recordings import files_of, recorded, sampled
 from audit.experiments.results import Row
-from audit.experiments.rows import failed_row, metric_rows
 from audit.experiments.runner import Experiment
 from audit.experiments.scenarios import scenarios
-from audit.factories import make_attack, make_victim
+from audit.factories import make_attack
 from audit.registry import entry, recorded_name
-from audit.scoring.decoder import ceilings, computable
-from audit.scoring.truth import Truth
 from victims.data.ratings import Ratings
-from victims.protocols.base import Victim
-from victims.transcript.view import View
 
 CHOSEN = {  # its Table 6, whose "scalar Jacobian approximation" cites the method of df-sane
     ("semi-als", "observed-only"): "root-hybr",
@@ -42,65 +33,19 @@ CHOSEN = {  # its Table 6, whose "scalar Jacobian approximation" cites the metho
 }
 
 
-class Seen(NamedTuple):
-    """What the server sees of a recording, and the truth beside it."""
-
-    view: View
-    truth: Truth
-
-
-@dataclass(frozen=True)
-class Noise:
-    """One scenario under noise of one scale."""
-
-    update: str
-    weighting: str
-    scale: float
-
-    @property
-    def defense(self) -> str:
-        """What the column ``defense`` says."""
-        return f"laplace:scale={self.scale:g}"
-
-    @property
-    def label(self) -> str:
-        """What a person recognizes it by."""
-        return f"{self.update}-{self.weighting}-{self.scale:g}"
-
-
-@dataclass(frozen=True)
-class Watch:
-    """The task of a cell: an attack, as the sweep names it, on a number of consecutive rounds."""
-
-    sweep: Sweep
-    noise: Noise
-    rounds: int
-    named: str
-
-    @property
-    def attack(self) -> str:
-        """What runs."""
-        return attack_of(self.sweep, self.named, self.noise.update, self.noise.weighting)
-
-    @property
-    def columns(self) -> Row:
-        """Columns that all rows have in common."""
-        return {
-            "victim": recorded_name(self.sweep.victim),
-            "update": self.noise.update,
-            "weighting": self.noise.weighting,
-            "data": self.sweep.data,
-            "defense": self.noise.defense,
-            "adversary": "server",
-            "attack": self.attack,
-            "rounds": self.rounds,
-            "seed": self.sweep.seed,
-        }
-
-
-def victim_of(sweep: Sweep, update: str, weighting: str) -> Victim:
-    """Make the victim of a scenario."""
-    return make_victim(sweep.victim, {**sweep.victim_options, "update": update, "weighting": weighting})
+def source_of(sweep: Sweep, update: str, weighting: str, scale: float = 0.0) -> Source:
+    """A scenario under noise of one scale, as many rounds as the longest watch."""
+    return Source(
+        sweep.victim,
+        sweep.victim_options,
+        update,
+        weighting,
+        rounds=tuple(range(sweep.first, sweep.first + max(sweep.rounds))),
+        users=sweep.users,
+        defenses=(f"laplace:scale={scale:g}",) if scale > 0 else (),
+        seed=sweep.seed,
+        train_on_received=False,
+    )
 
 
 def attack_of(sweep: Sweep, name: str, update: str, weighting: str) -> str:
@@ -154,84 +99,47 @@ def settled(sweep: Sweep) -> Sweep:
         for weighting in sweep.weightings:
             for name in sweep.attacks:
                 make_attack(attack_of(sweep, name, update, weighting), sweep.attack_options.get(name))
-            victim_of(sweep, update, weighting)
+            source_of(sweep, update, weighting).make()
     return sweep
 
 
-def _record(cell: Cell[Watch], ratings: Ratings, say: Say) -> Seen:
-    """Record a scenario, of as many rounds as the longest watch."""
-    sweep, noise = cell.task.sweep, cell.task.noise
-    say(f"{noise.label}: recording")
-    recording = recorded(
-        cell.scratch[0],
-        victim_of(sweep, noise.update, noise.weighting),
-        ratings,
-        rounds=range(sweep.first, sweep.first + max(sweep.rounds)),
-        users=sweep.users,
-        defenses=[noise.defense] if noise.scale > 0 else [],
-        train_on_received=False,
-        seed=sweep.seed,
-    )
-    return Seen(recording.transcript.view("server"), recording.truth)
-
-
-def _measure(cell: Cell[Watch], seen: Seen, say: Say) -> list[Row]:
-    task, attack = cell.task, cell.task.attack
-    say(f"{task.noise.label}: {attack}, rounds watched: {task.rounds}")
-    sweep = task.sweep
-    view = seen.view.during(np.arange(sweep.first, sweep.first + task.rounds))
-    view = sampled(view, attack, sweep.sample, sweep.seed)
-    options = dict(sweep.attack_options.get(task.named, {}))
-    if entry("attacks", attack).per_client:
-        options["jobs"] = "1"  # the cells are what runs in parallel
-    answer = answered(attack, options, view, sweep.seed)
-    limits = ceilings(view, seen.truth) if task.noise.scale > 0 and computable(view) else None
-    return metric_rows(task.columns, answer, view.manifest, seen.truth, ceilings=limits)
-
-
-def _failed(task: Watch, error: Exception) -> list[Row]:
-    return [failed_row(task.columns, error)]
-
-
-def cells_of(sweep: Sweep, ratings: Ratings, directory: Path) -> list[Cell[Watch]]:
-    """List the cells of a sweep; those of one scenario and scale share its recording."""
-    content = content_of(ratings)
-    noises = [
-        Noise(update, weighting, scale)
-        for update in sweep.updates
-        for weighting in sweep.weightings
-        for scale in sweep.scales
-    ]
-    return [cell for noise in noises for cell in _cells_under(noise, sweep, content, directory)]
-
-
-def _cells_under(noise: Noise, sweep: Sweep, content: str, directory: Path) -> list[Cell[Watch]]:
-    attacks = [attack_of(sweep, name, noise.update, noise.weighting) for name in sweep.attacks]
-    identity = {
-        "code": code_used(sweep.victim, attacks=attacks),
-        "victim": (sweep.victim, sweep.victim_options),
-        "ratings": content,
-        "noise": noise,
-        "rounds": (sweep.first, max(sweep.rounds)),
-        "users": sweep.users,
-        "seed": sweep.seed,
-    }
-    files = files_of(directory / "transcripts" / f"{noise.label}-{digest(identity)}")
-    cells = []
-    for rounds in sweep.rounds:
-        for attack in sweep.attacks:
-            watched = {
+def attempts_of(sweep: Sweep) -> Iterator[Attempt]:
+    """Every attack on every watch of every scenario under every scale of noise."""
+    for update, weighting, scale in product(sweep.updates, sweep.weightings, sweep.scales):
+        source = source_of(sweep, update, weighting, scale)
+        for rounds, named in product(sweep.rounds, sweep.attacks):
+            attack = attack_of(sweep, named, update, weighting)
+            options = dict(sweep.attack_options.get(named, {}))
+            if entry("attacks", attack).per_client:
+                options["jobs"] = "1"  # the cells are what runs in parallel
+            columns = {
+                **source.columns,
                 "data": sweep.data,
-                "attacks": sweep.attacks,
-                "options": sweep.attack_options,
-                "sample": sweep.sample,
-                "watch": (rounds, attack),
+                "defense": f"laplace:scale={scale:g}",
+                "adversary": "server",
+                "attack": attack,
+                "rounds": rounds,
+                "seed": sweep.seed,
             }
-            path = cell_path(directory, f"{noise.label}-{rounds}-{attack}", {**identity, **watched})
-            kind = f"{noise.update}/{noise.weighting}"
-            cells.append(Cell(Watch(sweep, noise, rounds, attack), path, files, kind=kind))
-    return cells
+            yield Attempt(
+                attack,
+                "server",
+                options,
+                sweep.sample,
+                sweep.seed,
+                label=f"{source.scenario}-{scale:g}-{rounds}: {named}",
+                columns=columns,
+                source=source,
+                watched=source.rounds[:rounds],
+                bounded=scale > 0,
+                scores_alone=True,
+            )
 
 
-EXPERIMENT = Experiment(settled, cells_of, Procedure(_record, _measure, _failed))
+def cells_of(sweep: Sweep, ratings: Ratings, directory: Path) -> list[Cell[Attempt]]:
+    """List the cells of a sweep; those of one scenario and scale share its recording."""
+    return attack_cells.cells_of(attempts_of(sweep), content_of(ratings), directory)
+
+
+EXPERIMENT = Experiment(settled, cells_of, PROCEDURE)
 run = EXPERIMENT.run

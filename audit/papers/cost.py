@@ -13,16 +13,13 @@ import jax
 import numpy as np
 
 from audit.code_identity import code_used
-from audit.experiments.applicability import obstacle_of
-from audit.experiments.cache import cell_path, content_of
-from audit.experiments.grid import Cell, Procedure, Say, only_ratings
-from audit.experiments.options import check
-from audit.experiments.plan_rules import each_once, refuse_too_many
+from audit.experiments.cells import Cell, Procedure, Say, cell_path, content_of, only_ratings
+from audit.experiments.options import check, each_once, refuse_too_many
 from audit.experiments.results import Row, make_row
 from audit.experiments.round_cost import Cost, cost_of, timed
 from audit.experiments.rows import failed_row
 from audit.experiments.runner import Experiment
-from audit.experiments.scenarios import one_scenario
+from audit.experiments.scenarios import obstacle_of, one_scenario
 from audit.factories import make_defense, make_defenses, make_victim
 from audit.papers.plans import Sheet
 from audit.registry import recorded_name

@@ -16,14 +16,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from audit.code_identity import code_used
-from audit.experiments.cache import cell_path, content_of
-from audit.experiments.grid import Cell, Procedure, Say
-from audit.experiments.options import check
-from audit.experiments.plan_rules import each_once, refuse_said_elsewhere, refuse_too_many
-from audit.experiments.private_mf import NOWHERE, TESTED, VICTIM, system_of
+from audit.experiments.cells import Cell, Procedure, Say, cell_path, content_of
+from audit.experiments.options import check, each_once, refuse_said_elsewhere, refuse_too_many
 from audit.experiments.results import Row, make_row, read_user_errors
 from audit.experiments.rows import failed_row
 from audit.experiments.runner import Experiment
+from audit.experiments.scenarios import NOWHERE, TESTED, VICTIM, system_of
 from audit.factories import make_defenses, make_victim
 from audit.papers.plans import METHODS, PAPER, Prediction
 from audit.scoring.prediction_errors import UserErrors, interval_over_users

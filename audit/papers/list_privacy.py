@@ -18,10 +18,8 @@ from typing import Any, NamedTuple
 
 from attacks.closed_form.lists.rated_set import RatedSet
 from audit.code_identity import code_used
-from audit.experiments.cache import cell_path, content_of
-from audit.experiments.grid import Cell, Procedure, Say
-from audit.experiments.options import check
-from audit.experiments.plan_rules import each_once, refuse_said_elsewhere
+from audit.experiments.cells import Cell, Procedure, Say, cell_path, content_of
+from audit.experiments.options import check, each_once, refuse_said_elsewhere
 from audit.experiments.recordings import Recorded, files_of, recorded
 from audit.experiments.results import Row, make_row
 from audit.experiments.round_cost import cost_of

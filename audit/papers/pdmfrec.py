@@ -19,10 +19,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from audit.code_identity import code_used
-from audit.experiments.cache import cell_path, content_of
-from audit.experiments.grid import Cell, Procedure, Say, only_ratings
-from audit.experiments.options import check
-from audit.experiments.plan_rules import each_once, refuse_said_elsewhere, refuse_too_many
+from audit.experiments.cells import Cell, Procedure, Say, cell_path, content_of, only_ratings
+from audit.experiments.options import check, each_once, refuse_said_elsewhere, refuse_too_many
 from audit.experiments.results import Row, make_row
 from audit.experiments.rows import failed_row
 from audit.experiments.runner import Experiment

@@ -11,6 +11,14 @@ from functools import partial
 from typing import Annotated, Any
 
 from audit.experiments.options import (
+    ANY_NAMES,
+    CLIENTS,
+    FACTORS,
+    MOST_WATCHED,
+    N_ROUNDS,
+    NAME,
+    RUNS,
+    TEXT,
     Data,
     Defenses,
     FirstWeighting,
@@ -20,16 +28,6 @@ from audit.experiments.options import (
     Victim,
     VictimOptions,
     Weighting,
-)
-from audit.experiments.plan_rules import (
-    ANY_NAMES,
-    CLIENTS,
-    FACTORS,
-    MOST_WATCHED,
-    N_ROUNDS,
-    NAME,
-    RUNS,
-    TEXT,
 )
 from audit.option_texts import names, parse_floats, parse_numbers, parse_rounds
 from defenses.ranges import NOISES

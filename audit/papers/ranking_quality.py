@@ -8,15 +8,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from audit.code_identity import code_used
-from audit.experiments.applicability import obstacle_of, standing_in, without_encryption
-from audit.experiments.cache import cell_path, content_of
-from audit.experiments.grid import Cell, Procedure, Say, only_ratings
-from audit.experiments.options import check
-from audit.experiments.plan_rules import each_once
+from audit.experiments.cells import Cell, Procedure, Say, cell_path, content_of, only_ratings
+from audit.experiments.options import check, each_once
 from audit.experiments.results import Row, make_row
 from audit.experiments.rows import failed_row
 from audit.experiments.runner import Experiment
-from audit.experiments.scenarios import one_scenario
+from audit.experiments.scenarios import obstacle_of, one_scenario, standing_in, without_encryption
 from audit.factories import make_defenses, make_victim
 from audit.papers.plans import Quality
 from audit.registry import recorded_name

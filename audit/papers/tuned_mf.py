@@ -20,13 +20,12 @@ from pathlib import Path
 import numpy as np
 
 from audit.code_identity import code_used
-from audit.experiments.cache import cell_path, content_of
-from audit.experiments.cluster import Cluster
-from audit.experiments.grid import Cell, Procedure, Report, Say, silent
-from audit.experiments.private_mf import VICTIM, system_of
+from audit.experiments.cells import Cell, Procedure, Report, Say, cell_path, content_of, silent
 from audit.experiments.results import Row, make_row
 from audit.experiments.rows import failed_row
 from audit.experiments.runner import run_grid
+from audit.experiments.scenarios import VICTIM, system_of
+from audit.experiments.workers import Cluster
 from audit.factories import make_defenses, make_victim
 from audit.papers.hu_fang import Training, held_out
 from audit.papers.plans import Prediction

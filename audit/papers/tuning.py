@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from audit.code_identity import code_used
-from audit.experiments.cache import content_of, digest
-from audit.experiments.grid import Report, silent
+from audit.experiments.cells import Report, content_of, digest, silent
 from audit.experiments.options import check
 from audit.factories import make_defenses, make_victim, scenarios_of
 from audit.papers.plans import Search

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from audit.experiments.attack_rows import Attempt, rows_of
+from audit.experiments.attack_cells import Attempt, rows_of
 from audit.experiments.results import Row
 from audit.factories import make_defenses, make_victim
 from audit.scoring.truth import Truth, read_truth
@@ -196,8 +196,8 @@ def measured(line: Line, ratings: Ratings, folder: Path) -> dict[str, Any]:
     name = adversary_of(line.adversary, members)
     rows: list[Row] = []
     for attack in line.attacks or protocol.attacks:
-        attempt = Attempt(attack, name, label=attack)
-        found = rows_of(attempt, {}, made.transcript, made.truth, lambda _: None, with_ceilings=True)
+        attempt = Attempt(attack, name, label=attack, bounded=True)
+        found = rows_of(attempt, made.transcript, made.truth, lambda _: None)
         rows += [_plain(row) | {"attack": attack} for row in found]
     heard = np.setdiff1d(np.unique(made.sender[np.isin(made.receiver, members)]), members)
     clients = heard.size if members else ratings.n_users

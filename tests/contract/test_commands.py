@@ -17,7 +17,7 @@ from attacks.likelihood.attack import Likelihood
 from attacks.metadata.guess import GuessMajority
 from attacks.root_finding.scipy_root import Root
 from attacks.trajectory.attack import Trajectory
-from audit.experiments.applicability import obstacle_of
+from audit.experiments.scenarios import obstacle_of
 from audit.registry import BUILT_IN, COMBINED
 
 SIZE = ["--data", "synthetic:users=12,items=20,ratings_per_user=6"]
@@ -43,7 +43,7 @@ def ends_well(run, monkeypatch):
     for slow in (Inversion, Likelihood, Trajectory, Root, Undeclared):
         monkeypatch.setattr(slow, "attack", lambda self, view, key, _=None: GuessMajority().attack(view, key))
 
-    for place in ("audit.experiments.attack_rows.computable", "audit.scoring.decoder.computable"):
+    for place in ("audit.experiments.attack_cells.computable", "audit.scoring.decoder.computable"):
         monkeypatch.setattr(place, lambda view: False)
 
     def call(*words: object) -> tuple[int, str]:

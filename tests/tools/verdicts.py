@@ -3,7 +3,7 @@
 A campaign looks at 40 answers of 200 clients with 20 ratings each. The guess is right in 0.35 of them; of
 noise so is the answer, independently, which no attack on noise surpasses. In the other half of the campaigns
 the first answer is right in ten points more. p-values, intervals and verdicts are those of
-``audit.scoring`` and ``audit.experiments.strongest``. Prints the rows of
+``audit.scoring`` and ``audit.experiments.across_rows``. Prints the rows of
 ``docs/research/rows/verdicts.csv``: how many campaigns tell a LEAK (of noise: anywhere; planted: in the first
 answer), one by one and controlled over the campaign, with the exact 95 % interval.
 """
@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from scipy.stats import binomtest
 
+from audit.experiments.across_rows import controlled
 from audit.experiments.results import make_row
-from audit.experiments.strongest import controlled
 from audit.scoring.statistics import LEAK_LEVEL, sign_test
 from audit.scoring.verdicts import INCONCLUSIVE, LEAK, summarise
 

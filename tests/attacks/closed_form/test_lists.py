@@ -15,7 +15,7 @@ from attacks.closed_form.common_numbers import pulls_of
 from attacks.closed_form.lists.drawn_items import unless_drawn
 from attacks.closed_form.lists.predicted_items import views_without_predicted_items
 from attacks.closed_form.lists.sent_items import direction_of, lists_of, share_of_hardly_used
-from audit.experiments.hints import lists_open
+from audit.experiments.recordings import lists_open
 from audit.factories import make_attack, make_defense
 from audit.scoring.score import score
 from audit.scoring.truth import read_truth

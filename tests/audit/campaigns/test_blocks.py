@@ -11,8 +11,8 @@ import pytest
 
 from audit.campaigns.campaign_file import load_data, matrix_of, read_campaign
 from audit.campaigns.matrix import listed
+from audit.experiments.across_rows import controlled
 from audit.experiments.results import rows_of
-from audit.experiments.strongest import controlled
 from victims.common.errors import InputError
 
 DATA = "synthetic:users=20,items=20,ratings_per_user=8"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import factorleak as fl
-from audit.experiments.attack_rows import rows_of_others
+from audit.experiments.recordings import rows_of_others
 from audit.registry import BUILT_IN
 from victims.transcript.reader import open_transcript
 from victims.transcript.recorder import Recorder

@@ -49,7 +49,7 @@ def test_a_run_and_its_page(run, tmp_path):
 def _schema():
     from pathlib import Path
 
-    from audit.experiments.run_record import RunRecord
+    from audit.experiments.results import RunRecord
 
     text = (Path(__file__).parents[3] / "docs" / "reference" / "run.schema.json").read_text()
     own = {**RunRecord.model_json_schema(), "$schema": "https://json-schema.org/draft/2020-12/schema"}

@@ -15,11 +15,10 @@ from threading import Event, Thread
 
 import pytest
 
-from audit.experiments.batches import run_batch
-from audit.experiments.cluster import Cluster, LostError, moved, refuse_threads
-from audit.experiments.grid import Cell, Procedure
+from audit.experiments.cells import Cell, Procedure, run_batch
 from audit.experiments.results import make_row
 from audit.experiments.runner import run_grid
+from audit.experiments.workers import Cluster, LostError, moved, refuse_threads
 from tests.audit.experiments.clusters import cluster
 from victims.common.errors import InputError
 
@@ -330,7 +329,7 @@ def test_workers_with_several_threads_are_refused():
 @pytest.mark.thorough  # waits for an answer
 def test_without_the_extra_or_a_scheduler(tmp_path, monkeypatch):
     """One line with what to do, whichever is missing."""
-    monkeypatch.setattr("audit.experiments.cluster.ANSWER", 2)
+    monkeypatch.setattr("audit.experiments.workers.ANSWER", 2)
     with pytest.raises(InputError, match=r"pip install 'factorleak|must be a scheduler that answers"):
         run_grid(
             cells(tmp_path), procedure(tmp_path, 0), None, tmp_path, jobs=Cluster("tcp://127.0.0.1:9")

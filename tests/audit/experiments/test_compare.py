@@ -7,10 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from audit.experiments.applicability import encrypts, standing_in, without_encryption
-from audit.experiments.comparison import run, settled
-from audit.experiments.hints import lists_named_to
+from audit.experiments.comparison import lists_named_to, run, settled
 from audit.experiments.plan import Comparison
+from audit.experiments.scenarios import encrypts, standing_in, without_encryption
 from reports.figures import comparison_figure
 from reports.tables import comparison_table
 from reports.verdicts import LEAKS, best, leak_cell, leak_of, worst, worst_cell

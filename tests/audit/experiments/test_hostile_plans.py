@@ -12,11 +12,10 @@ import pytest
 
 import factorleak as fl
 from audit.campaigns.campaign_file import matrix_of, read_campaign
-from audit.experiments.applicability import obstacle_of
 from audit.experiments.auditing import run as run_campaign
 from audit.experiments.auditing import settled
 from audit.experiments.plan import Audit
-from audit.experiments.scenarios import one_scenario, scenarios
+from audit.experiments.scenarios import obstacle_of, one_scenario, scenarios
 from audit.factories import make_defenses
 from victims.common.errors import InputError
 from victims.data.synthetic import Synthetic, generate
@@ -75,9 +74,7 @@ BLOCKS = {
         ),
     },
     "predict": {
-        "methods = []": ("methods of a prediction must be 1 to 1000 values", None, None),
         "methods = ['']": ("each text of 1 to 500 characters, got ''", None, None),
-        "factors = []": ("factors of a prediction must be 1 to 1000 values", None, None),
         "factors = [0]": ("each a whole number from 1 to 10,000, got 0", "--factors 0", None),
         "runs = 0": ("runs of a prediction must be a whole number from 1 to 1000, got 0", "--runs 0", None),
         "epochs = -1": ("epochs of a prediction must be a whole number from 1", "--epochs -1", None),
@@ -95,8 +92,6 @@ BLOCKS = {
         f"factors = {list(range(1, 900))}": ("must have at most 10,000 cells, got 22,475", None, None),
     },
     "predict pdmfrec": {
-        "methods = []": ("methods of a prediction with pdmfrec must be", None, None),
-        "rates = []": ("rates of a prediction with pdmfrec must be", None, None),
         "rates = [inf]": ("each > 0, got inf", "--rates inf", None),
         "rounds = []": ("rounds of a prediction with pdmfrec must be", None, None),
         "runs = 6": ("runs of a prediction with pdmfrec must be a whole", "--runs 6", None),
@@ -104,7 +99,6 @@ BLOCKS = {
                                         None),
     },
     "predict dpmf-yang": {
-        "factors = []": ("factors of a prediction with dpmf-yang must be", None, None),
         "rounds = 0": ("rounds of a prediction with dpmf-yang must be", "--epochs 0", None),
         "runs = 0": ("runs of a prediction with dpmf-yang must be", "--runs 0", None),
         "set = { factors = 3 }": ("must not name factors, got '3'; leave it", "--set factors=3", None),
@@ -133,7 +127,6 @@ BLOCKS = {
     "quality": {
         "rounds = 0": ("rounds of a quality plan must be a whole number from 1", "--rounds 0", None),
         "runs = 0": ("runs of a quality plan must be a whole number from 1 to 1000, got 0", "--runs 0", None),
-        "scenarios = []": ("scenarios of a quality plan must be 1 to 1000 values", None, None),
         "scenarios = ['old']": ("each existing, new user or new item, got 'old'", "--scenario old", None),
         "cut = { k = 0 }": ("k of a ranking must be a whole number from 1", "--k 0", None),
         "cut = { relevant = nan }": ("relevant of a ranking must be > 0, got nan", "--relevant nan", None),

@@ -10,7 +10,7 @@ import time
 from functools import partial
 from pathlib import Path
 
-from audit.experiments.processes import KilledError, in_processes, processes_of
+from audit.experiments.workers import KilledError, in_processes, processes_of
 
 
 def sleeping(folder: str, _: int) -> None:
@@ -38,7 +38,7 @@ def test_a_worker_ends_with_its_parent(tmp_path):
     code = (
         "import os, time\n"
         "from functools import partial\n"
-        "from audit.experiments.processes import in_processes\n"
+        "from audit.experiments.workers import in_processes\n"
         "from tests.audit.experiments.test_processes import sleeping\n"
         f"list(in_processes(partial(sleeping, {str(tmp_path)!r}), [1, 2], 2))\n"
     )

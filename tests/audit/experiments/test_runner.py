@@ -1,20 +1,20 @@
-"""The one runner: order, resumption, failures, batches, what is left behind, and progress."""
+"""The one runner: order, resumption, failures, batches, what is left behind, progress, and estimates."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
+import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from audit.experiments.cache import read_cell
-from audit.experiments.grid import Cell, Procedure, only_ratings, refuse
+from audit.experiments.cells import Cell, Procedure, only_ratings, read_cell, refuse, seconds_of, write_cell
 from audit.experiments.results import make_row
-from audit.experiments.runner import run_grid
+from audit.experiments.runner import estimated, run_grid, trials, try_out
 from victims.common.errors import InputError, OutputError
 from victims.data.synthetic import Synthetic, generate
 
@@ -216,3 +216,55 @@ def test_a_grid_may_stay_in_memory(tmp_path, monkeypatch):
     broken = Procedure(only_ratings, lambda cell, ratings, say: [1 / 0], refuse)
     with pytest.raises(ZeroDivisionError):
         run_grid(cells, broken, RATINGS)
+
+
+def cells(folder: Path) -> list[Cell[str]]:
+    kinds = {"a": "slow", "b": "fast", "c": "slow", "d": "slow"}
+    return [Cell(task, folder / "cells" / f"{task}.json", kind=kind) for task, kind in kinds.items()]
+
+
+def test_one_cell_of_each_kind_is_tried_and_kept(tmp_path):
+    ran = []
+
+    def measure(cell, given, say):
+        ran.append(cell.task)
+        return [make_row(attack=cell.task, status="ran")]
+
+    procedure = Procedure(only_ratings, measure, refuse)
+    assert "nothing was timed yet of slow, fast" in str(estimated(cells(tmp_path), 1))
+    try_out(cells(tmp_path), procedure, RATINGS)
+    assert ran == ["a", "b"]
+    assert trials(cells(tmp_path)) == []
+    assert not (tmp_path / "results.json").exists()  # of a part of the grid nobody asked for
+    run_grid(cells(tmp_path), procedure, RATINGS, tmp_path)
+    assert ran == ["a", "b", "c", "d"]
+
+
+def test_it_is_the_mean_of_the_kind_times_the_cells_that_are_left(tmp_path):
+    row = [make_row(attack="a", status="ran")]
+    whole = cells(tmp_path)
+    write_cell(whole[0].path, row, 30.0)
+    write_cell(whole[2].path, row, 50.0)
+    write_cell(whole[1].path, row)  # not timed, as by an earlier version
+    found = estimated(whole, 1)
+    assert (found.left, found.timed, found.unknown) == (1, 2, ())
+    assert found.seconds == 40.0
+    assert str(found).startswith(
+        "estimate: about 40 s for 1 cells one after the other, from 2 that were timed"
+    )
+    assert found.record() == {"left": 1, "estimate": 40.0}
+
+
+def test_seconds_are_those_of_the_cell(tmp_path):
+    def measure(cell, given, say):
+        time.sleep(0.05)
+        return [make_row(attack=cell.task, status="ran")]
+
+    run_grid(cells(tmp_path)[:1], Procedure(only_ratings, measure, refuse), RATINGS)
+    assert seconds_of(tmp_path / "cells" / "a.json") >= 0.05
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"seconds": "x"}', '{"seconds": -1}', '{"seconds": true}'])
+def test_a_damaged_file_tells_no_time(tmp_path, text):
+    (tmp_path / "x").write_text(text)
+    assert str(seconds_of(tmp_path / "x")) == "nan"

@@ -1,13 +1,56 @@
-"""Claims on what is worked on, and what killed processes left."""
+"""Files of finished cells, claims on what is worked on, and what killed processes left."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 
-from audit.experiments.cache import claimed, remove_stale, remove_unclaimed
+import pytest
+
+from audit.experiments.cells import claimed, kept_rows, read_cell, remove_stale, remove_unclaimed, write_cell
+from audit.experiments.results import make_row
 from victims.common.files import partial_name
+
+ROW = make_row(victim="mf", metric="rating_accuracy", value=0.5, status="ran")
+
+
+def test_round_trip(tmp_path):
+    write_cell(tmp_path / "c.json", [ROW])
+    (row,) = read_cell(tmp_path / "c.json")
+    assert row["value"] == 0.5
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"null", b"[1]", b'"x"', b"{}", b"", b"\xff\xfe", b"[" * 100_000, b'{"format":"factorleak-cell-1"}'],
+)
+def test_a_damaged_one_is_computed_again_and_said(tmp_path, capsys, content):
+    """Before: a traceback, or silently a cell without rows."""
+    path = tmp_path / "c.json"
+    path.write_bytes(content)
+    assert kept_rows(path) is None
+    said = capsys.readouterr().err
+    assert said.startswith("factorleak: note: a cell is computed again")
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda c: c["rows"][0].update(value=0.9),
+        lambda c: c.update(rows=[]),
+        lambda c: c["rows"][0].pop("seed"),
+    ],
+)
+def test_a_changed_one_as_well(tmp_path, change):
+    path = tmp_path / "c.json"
+    write_cell(path, [ROW])
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+    assert kept_rows(path) is None
 
 
 def test_stale_files_go(tmp_path):
@@ -24,7 +67,7 @@ def test_stale_files_go(tmp_path):
 
 def test_who_comes_second_waits_and_says_so(tmp_path):
     code = (
-        "import sys; from pathlib import Path; from audit.experiments.cache import claimed\n"
+        "import sys; from pathlib import Path; from audit.experiments.cells import claimed\n"
         f"with claimed(Path({str(tmp_path / 'cells' / 'c.json')!r})): print('in')\n"
     )
     with claimed(tmp_path / "cells" / "c.json"):

@@ -1,4 +1,4 @@
-"""Attacks on dealt rows end where nothing they could say would change the verdict, or time is over."""
+"""Attacks of other packages change nothing of what others see; those on permuted rows end in time."""
 
 from __future__ import annotations
 
@@ -8,12 +8,84 @@ import numpy as np
 import pytest
 
 import factorleak as fl
-from audit.experiments import attack_rows, permuted
+from attacks.base import Reconstruction
+from attacks.metadata.guess import GuessMajority
+from audit.experiments import answers, attack_cells
 from audit.experiments import rows as result_rows
-from audit.experiments.answers import answered
+from audit.experiments.answers import WrongAnswer, answered, answered_or_refused, lent
 from audit.keys import view_of
+from audit.plugins import said
+from audit.registry import entries
 from audit.scoring.truth import read_truth
+from victims.common.errors import InputError
 from victims.transcript.reader import open_transcript
+
+
+class Unspeakable(Exception):
+    def __str__(self):
+        raise RuntimeError("no words")
+
+
+def written_to(view):
+    """Everything that an attack may try to write into."""
+    broadcast = view.broadcasts[int(view.rounds[0])]
+    yield from (view.users, view.rounds, view.layout.order, broadcast.factors, broadcast.item_ids)
+    yield from (view.messages.gradient[0], view.messages.index[0])
+
+
+def test_no_array_can_be_written(small_view):
+    for array in written_to(lent(small_view)):
+        with pytest.raises(ValueError, match="read-only"):
+            array[...] = 0
+
+
+def test_what_is_no_array_is_a_copy(small_view):
+    mine = lent(small_view)
+    before, rounds = small_view.manifest.model_dump(), sorted(small_view.broadcasts)
+    mine.manifest.rating_levels.append(99.0)
+    mine.manifest.hyperparameters["alpha"] = 2.0
+    object.__setattr__(mine.manifest, "n_items", 10**9)
+    mine.broadcasts.clear()
+    assert small_view.manifest.model_dump() == before
+    assert sorted(small_view.broadcasts) == rounds
+
+
+def test_it_says_the_same(small_view):
+    mine = lent(small_view)
+    for one, other in zip(written_to(mine), written_to(small_view), strict=True):
+        np.testing.assert_array_equal(one, other)
+    batch, own = next(mine.batches()), next(small_view.batches())
+    np.testing.assert_array_equal(batch.rounds[0].gradients, own.rounds[0].gradients)
+
+
+@pytest.mark.parametrize("error", [GeneratorExit(), BaseException("over"), Unspeakable()])
+def test_any_error_is_refused_in_words(small_view, monkeypatch, error):
+    def attack(*_):
+        raise error
+
+    monkeypatch.setattr(GuessMajority, "attack", attack)
+    theirs = replace(entries("attacks")["guess-majority"], package="theirs 0.1")
+    monkeypatch.setattr("audit.experiments.answers.entry", lambda *_: theirs)
+    with pytest.raises(InputError, match=f"failed: {type(error).__name__}.*part of theirs 0.1"):
+        answered_or_refused("guess-majority", None, small_view, 0)
+
+
+def test_an_error_without_words():
+    assert said(Unspeakable()) == "Unspeakable"
+
+
+@pytest.mark.parametrize(
+    ("abstained", "options", "complaint"),
+    [({0: None}, {}, "in words why it abstained on client 0"), ({}, {"a": "\ud800"}, "JSON in UTF-8")],
+)
+def test_words_that_no_file_can_hold(small_view, monkeypatch, abstained, options, complaint):
+    found = Reconstruction("guess-majority", small_view.users, ())
+    for name, value in (("abstained", abstained), ("options", options)):
+        object.__setattr__(found, name, value)  # as without the checks of the test run
+    monkeypatch.setattr(GuessMajority, "attack", lambda *_: found)
+    with pytest.raises(WrongAnswer, match=complaint):
+        answered("guess-majority", None, small_view, 0)
+
 
 STARS = np.arange(1.0, 6.0)
 METRIC = "rated_rating_accuracy"
@@ -50,7 +122,7 @@ def dealt(recording, n_right: int):
     wrong = np.arange(12) >= n_right
     blocks = (replace(block, value=np.where(wrong, 6 - block.value, block.value)),)
     told = []
-    found = permuted.dealt_values(
+    found = answers.dealt_values(
         "grid",
         {},
         0,
@@ -83,7 +155,7 @@ def test_it_ends_with_the_first_dealing_that_is_as_good(recording):
 
 def test_time_ends_it(recording, monkeypatch):
     clock = iter(range(0, 100_000, 250))
-    monkeypatch.setattr(permuted.time, "monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr(answers.time, "monotonic", lambda: float(next(clock)))
     found, _ = dealt(recording, 12)
     assert len(found.values) == 3
     assert found.n_unbeaten == 97
@@ -124,11 +196,11 @@ def test_seconds_of_a_row_hold_its_replicates(recording, monkeypatch, with_truth
         runs.append(given)
         return answered(*given)
 
-    for module in (attack_rows, permuted):
+    for module in (attack_cells, answers):
         monkeypatch.setattr(module, "answered", ticking)
-    monkeypatch.setattr(attack_rows.time, "perf_counter", lambda: float(len(runs)))
+    monkeypatch.setattr(attack_cells.time, "perf_counter", lambda: float(len(runs)))
     truth = read_truth(recording.with_name("t.truth.arrow")) if with_truth else None
-    attempt = attack_rows.Attempt("grid", "server")
-    rows = attack_rows.rows_of(attempt, {}, open_transcript(recording), truth, lambda text: None)
+    attempt = attack_cells.Attempt("grid", "server")
+    rows = attack_cells.rows_of(attempt, open_transcript(recording), truth, lambda text: None)
     assert len(runs) > 100
     assert {row["seconds"] for row in rows} == {float(len(runs))}

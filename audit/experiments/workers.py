@@ -1,9 +1,8 @@
-"""Batches on the workers of a Dask scheduler, which may be other machines.
+"""Work elsewhere: in parallel processes, which end with this one, or on the workers of a Dask scheduler.
 
-Workers share no disk with this one: the ratings are sent to each of them once, a worker works in a folder of
-its own, and the rows come back here, where they are kept. joblib's own Dask backend is not used, for it gives
-results only when all are there, so that what was finished would end with this process.
-
+Workers of a scheduler share no disk with this one: the ratings are sent to each of them once, a worker works
+in a folder of its own, and the rows come back here, where they are kept. joblib's own Dask backend is not
+used, for it gives results only when all are there, so that what was finished would end with this process.
 Whoever reaches a scheduler runs code on its workers: it belongs into a network where that is wanted.
 """
 
@@ -11,24 +10,121 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import os
 import queue
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from audit.experiments.batches import Batch, Done, run_batch
-from audit.experiments.grid import Procedure
+import joblib
+
+from audit.experiments.cells import Batch, Done, Procedure, run_batch
 from audit.plugins import own_code
+from audit.shell import interrupts
 from audit.shell.notes import note
 from victims.common.errors import InputError
 from victims.common.files import unfinished
 
 if TYPE_CHECKING:
     from distributed import Client, Future
+
+
+FEWEST = 2  # processes with which joblib does not work in this one
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class KilledError(Exception):
+    """The process that worked on something was killed twice."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "its process was killed twice, perhaps for want of memory; try fewer clients or --jobs 1"
+        )
+
+
+def in_this_process(jobs: int) -> bool:
+    """Tell whether so many jobs mean no other process."""
+    return processes_of(jobs) == 1
+
+
+def processes_of(jobs: int) -> int:
+    """Count the processes that so many jobs mean."""
+    return int(joblib.effective_n_jobs(jobs))
+
+
+def in_processes(
+    work: Callable[[T], R], tasks: Sequence[T], jobs: int
+) -> Iterator[tuple[int, R | KilledError]]:
+    """Yield the index and the result of each task, in the order in which they end.
+
+    Where a process is killed, what was begun is tried once more, each task alone, so that it is known which
+    one it was.
+    """
+    left = dict(enumerate(tasks))
+    begun: list[int] = []
+    with supervised():
+        try:
+            for index, result in _pool(jobs)(_begun(work, left, begun)):
+                del left[index]
+                yield index, result
+        except BrokenProcessPool:
+            interrupts.halt()
+            note("a process was killed, perhaps for want of memory; what it worked on is tried again")
+        for index in [index for index in begun if index in left]:
+            yield index, _alone(work, index, left.pop(index))
+    if left:  # what the killed one kept from being begun
+        indices = list(left)
+        for place, result in in_processes(work, list(left.values()), jobs):
+            yield indices[place], result
+
+
+def _alone(work: Callable[[T], R], index: int, task: T) -> R | KilledError:
+    try:
+        ((_, result),) = _pool(FEWEST)(_begun(work, {index: task}, []))
+    except BrokenProcessPool:
+        interrupts.halt()
+        return KilledError()
+    answer: R = result
+    return answer
+
+
+def _pool(jobs: int) -> joblib.Parallel:
+    return joblib.Parallel(n_jobs=jobs, return_as="generator_unordered", batch_size=1, pre_dispatch="n_jobs")
+
+
+def _begun(work: Callable[[T], R], left: Mapping[int, T], begun: list[int]) -> Iterator[Any]:
+    """The tasks for joblib, each one noted when it is begun."""
+    task = joblib.delayed(_indexed)
+    for index, given in list(left.items()):
+        begun.append(index)
+        yield task(work, index, given)
+
+
+def _indexed(work: Callable[[T], R], index: int, task: T) -> tuple[int, R]:
+    return index, work(task)
+
+
+@contextmanager
+def supervised() -> Iterator[None]:
+    """Let processes that are started meanwhile end with this one."""
+    interrupts.leave_signals_to_this_process()
+    with joblib.parallel_config("loky", initializer=_in_worker, initargs=(os.getpid(),)):
+        yield
+
+
+def _in_worker(parent: int) -> None:
+    """A worker has one core, so that what it runs starts no processes of its own: every core has a worker
+    already, and one that is replaced would wait five minutes for its own idle ones to end.
+    """
+    os.environ["LOKY_MAX_CPU_COUNT"] = "1"
+    interrupts.in_worker(parent)
+
 
 Task = TypeVar("Task")
 Given = TypeVar("Given")

@@ -1,0 +1,398 @@
+"""The one task of every cell that attacks a recording: made or given, seen, attacked, scored.
+
+``audit``, ``audit --transcript``, ``sweep`` and the leakage of ``compare`` differ in the axes that they vary;
+each lists its attempts, and what becomes of them is the same.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from attacks.base import OPTIONAL, Identities, Reconstruction, all_abstain
+from audit.code_identity import attack_code, code_used
+from audit.experiments.answers import answered, dealt_values, shuffled_scores
+from audit.experiments.cells import Cell, Procedure, Say, cell_path, digest
+from audit.experiments.ladder import not_needed
+from audit.experiments.recordings import (
+    OWN_ROWS,
+    files_of,
+    own_rows_alone,
+    recorded,
+    rows_of_others,
+    sampled,
+)
+from audit.experiments.results import Row, make_row
+from audit.experiments.rows import claimed_rows, failed_row, metric_rows
+from audit.experiments.scenarios import obstacle_of
+from audit.factories import make_victim
+from audit.keys import view_of
+from audit.registry import entry, recorded_name
+from audit.scoring.decoder import ceilings, computable
+from audit.scoring.metrics import DIFFERENCES, RATED_SET_METRICS, SIZES
+from audit.scoring.nulls import FEWEST_LISTS, replicates_of_scores
+from audit.scoring.pseudonyms import senders_of
+from audit.scoring.statistics import FEWEST, LEAK_LEVEL
+from audit.scoring.truth import Truth
+from audit.scoring.verdicts import INCONCLUSIVE
+from audit.shell.progress import lasting
+from victims.protocols.base import Victim
+from victims.transcript.recorded import Transcript
+from victims.transcript.view import View
+
+FLOAT_BYTES = 8
+TOLD = 5.0  # seconds, from which on it is told how long an attack is expected to take
+BY_RATINGS = ("rating_accuracy", "rated_rating_accuracy", DIFFERENCES, SIZES)
+DIAGNOSTICS = {  # metric -> what an attack says of itself, client by client
+    "solver_success_rate": "converged",
+    "seconds_per_user": "seconds",
+    "share_of_rows_read": "read",
+}
+
+
+@dataclass(frozen=True)
+class Source:
+    """A victim in one scenario, which is to be recorded."""
+
+    victim: str
+    options: dict[str, Any]  # of the victim, but update and weighting
+    update: str
+    weighting: str
+    rounds: tuple[int, ...]
+    users: int | None  # that are recorded; None: all
+    defenses: tuple[str, ...]
+    seed: int
+    train_on_received: bool = True
+
+    @property
+    def scenario(self) -> str:
+        """The scenario's name."""
+        return f"{self.update}/{self.weighting}"
+
+    @property
+    def columns(self) -> Row:
+        """Columns that rows have of it."""
+        return {
+            "victim": recorded_name(self.victim),
+            "update": self.update,
+            "weighting": self.weighting,
+            "defense": "+".join(self.defenses) or "none",
+        }
+
+    @property
+    def every_option(self) -> dict[str, Any]:
+        """All options of the victim."""
+        return {**self.options, "update": self.update, "weighting": self.weighting}
+
+    def make(self) -> Victim:
+        """Make the victim."""
+        return make_victim(self.victim, self.every_option)
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """The task of a cell: one attack by one adversary on one recording."""
+
+    attack: str
+    adversary: str
+    options: dict[str, Any] = field(default_factory=dict)  # of the attack
+    sample: int = 20  # clients for attacks that solve client by client
+    seed: int = 0
+    label: str = ""  # what a person recognizes it by
+    columns: Row = field(default_factory=dict)  # that all its rows have in common
+    source: Source | None = None  # of the recording; None where that is given
+    watched: tuple[int, ...] = ()  # rounds that the adversary watches; empty: all
+    bounded: bool = False  # whether the highest reachable scores are computed, too
+    # without values of permuted rows, scores of groups, seconds and bytes: where cells are many
+    scores_alone: bool = False
+    exhaustive: bool = True  # also where all that it asks is answered
+
+
+def attempts_on(
+    source: Source,
+    attacks: Iterable[str],
+    adversary: str,
+    data: str,
+    *,
+    options: Mapping[str, dict[str, Any]] | None = None,
+    sample: int = 20,
+    exhaustive: bool = True,
+) -> list[Attempt]:
+    """List attacks by one adversary on all rounds of one recording."""
+    columns = {
+        **source.columns,
+        "data": data,
+        "adversary": adversary,
+        "rounds": len(source.rounds),
+        "seed": source.seed,
+    }
+    return [
+        Attempt(
+            attack,
+            adversary,
+            (options or {}).get(attack, {}),
+            sample,
+            source.seed,
+            label=f"{source.scenario}: {attack}",
+            columns={**columns, "attack": attack},
+            source=source,
+            bounded=bool(source.defenses),
+            exhaustive=exhaustive,
+        )
+        for attack in attacks
+    ]
+
+
+def cells_of(attempts: Iterable[Attempt], content: str, directory: Path) -> list[Cell[Attempt]]:
+    """List the cells of attempts; those of one recording share it. ``content`` is a hash of what is given."""
+    cells = []
+    for source, of_source in groupby(attempts, key=lambda attempt: attempt.source):
+        identity: dict[str, Any] = {"content": content}
+        files: tuple[Path, ...] = ()
+        obstacle = kind = ""
+        if source is not None:
+            identity |= asdict(source) | {"code": code_used(source.victim, source.defenses)}
+            name = f"{source.update}-{source.weighting}-{digest(identity)}"
+            files, kind = files_of(directory / "transcripts" / name), source.scenario
+            obstacle = obstacle_of(source.victim, source.every_option, source.columns["defense"])
+        for attempt in of_source:
+            readable = re.sub(r"[^\w.]+", "-", attempt.label)
+            path = cell_path(directory, readable, {**identity, "attempt": _identity(attempt)})
+            cells.append(
+                Cell(
+                    attempt,
+                    path,
+                    files,
+                    together="" if files else "recording",
+                    kind=kind,
+                    resumable=True,
+                    obstacle=obstacle,
+                )
+            )
+    return cells
+
+
+def _identity(attempt: Attempt) -> dict[str, Any]:
+    """Everything but the recording that determines the rows of an attempt."""
+    return {
+        **{name: getattr(attempt, name) for name in ("attack", "adversary", "options", "seed", "columns")},
+        "code": attack_code(attempt.attack),
+        "sample": attempt.sample if entry("attacks", attempt.attack).per_client else None,
+        "watched": attempt.watched,
+        "scored": (attempt.bounded, attempt.scores_alone),
+    }
+
+
+def _prepare(cell: Cell[Attempt], given: Any, say: Say) -> tuple[Transcript, Truth | None]:
+    """Record the scenario of a cell from ratings, unless it was recorded before; else the given recording."""
+    source = cell.task.source
+    if source is None:
+        transcript, truth = given
+        return transcript, truth
+    say(f"{source.scenario}: recording")
+    return recorded(
+        cell.scratch[0],
+        source.make(),
+        given,
+        rounds=source.rounds,
+        users=source.users,
+        defenses=source.defenses,
+        seed=source.seed,
+        train_on_received=source.train_on_received,
+    )
+
+
+def _measure(cell: Cell[Attempt], recording: tuple[Transcript, Truth | None], say: Say) -> list[Row]:
+    return rows_of(cell.task, *recording, say)
+
+
+def _failed(task: Attempt, error: Exception) -> list[Row]:
+    return [failed_row(task.columns, error)]
+
+
+def _unneeded(task: Attempt, rows: Sequence[Row]) -> str:
+    return "" if task.exhaustive else not_needed(task.attack, rows)
+
+
+PROCEDURE: Procedure[Attempt, Any, tuple[Transcript, Truth | None]] = Procedure(
+    _prepare, _measure, _failed, unneeded=_unneeded
+)
+
+
+def rows_of(attempt: Attempt, transcript: Transcript, truth: Truth | None, say: Say) -> list[Row]:
+    """Attack a recording, score the answer, and say how the attack fared.
+
+    ``seconds`` of each row is all that was spent for them, permutation replicates included.
+    """
+    start = time.perf_counter()
+    view = view_of(transcript, attempt.adversary)
+    if attempt.watched:
+        view = view.during(np.array(attempt.watched))
+    view = rows_of_others(view, attempt.attack)
+    view = sampled(view, attempt.attack, attempt.sample, attempt.seed)
+    answer = _answer(attempt, view, truth, say)
+    if attempt.scores_alone and truth is not None:
+        limits = ceilings(view, truth) if attempt.bounded and computable(view) else None
+        return metric_rows(attempt.columns, answer, view.manifest, truth, ceilings=limits)
+    rows = _rows(attempt, transcript, view, truth, answer, say)
+    seconds = time.perf_counter() - start
+    return [{**row, "seconds": seconds} for row in rows]
+
+
+def _answer(attempt: Attempt, view: View, truth: Truth | None, say: Say) -> Reconstruction:
+    """What an attack reads of others, of the clients that there is truth of."""
+    expected = entry("attacks", attempt.attack).cost.seconds(view.users.size, view.messages.n_rows)
+    say(f"{attempt.label}, {lasting(expected)}" if expected > TOLD else attempt.label)
+    answer = answered(
+        attempt.attack,
+        attempt.options,
+        view,
+        attempt.seed,
+        lambda done, clients: say(f"{attempt.label}, {done} of {clients} clients"),
+    )
+    what = entry("attacks", attempt.attack)
+    if not (answer.obstacle and (what.sums or what.unsigned)):  # those say themselves what they lack
+        answer = _of_others(view, answer)
+    of_sample = attempt.source is not None and attempt.source.users is not None
+    if of_sample and truth is not None and answer.identities == Identities.CLIENTS:
+        # a helper, say, is told something of clients who were not recorded, too
+        answer = _of_users(answer, np.intersect1d(answer.users, truth.users))
+    return answer
+
+
+def _rows(
+    attempt: Attempt,
+    transcript: Transcript,
+    view: View,
+    truth: Truth | None,
+    answer: Reconstruction,
+    say: Say,
+) -> list[Row]:
+    """The rows of an answer, held against what the attack reads of permuted rows."""
+    columns = {**attempt.columns, "bytes": _seen_bytes(view)}
+
+    def on_dealt_rows(done: int, times: int) -> None:
+        say(f"{attempt.label}, {done} of {times} times on dealt rows")
+
+    if truth is None:
+        return claimed_rows(
+            columns, attempt.attack, attempt.options, attempt.seed, view, answer, on_dealt_rows
+        )
+    null = shuffled_scores(attempt.attack, attempt.options, attempt.seed, view, truth, answer)
+    wanted = attempt.bounded or transcript.manifest.withholds_ratings
+    limits = ceilings(view, truth) if wanted and computable(view) else None
+    who = senders_of(transcript, view) if answer.linked is not None else None
+    score = partial(
+        metric_rows,
+        columns,
+        answer,
+        transcript.manifest,
+        truth,
+        shuffled=null,
+        ceilings=limits,
+        senders=who,
+        by_group=True,
+    )
+    rows = score()
+    tellable = _tellable(attempt, rows, answer)
+    if n_dealings := _dealings(tellable, view, answer):
+        dealt = dealt_values(
+            attempt.attack,
+            attempt.options,
+            attempt.seed,
+            view,
+            answer,
+            transcript.manifest,
+            truth,
+            tellable,
+            n_dealings,
+            on_dealt_rows,
+        )
+        rows = score(dealt=dealt)
+    return [*rows, *_diagnostic_rows(columns, answer)]
+
+
+def _tellable(attempt: Attempt, rows: list[Row], answer: Reconstruction) -> dict[str, int]:
+    """Which metrics of few clients, and of how many, dealt rows may turn into a leak."""
+    n_read = answer.users.size - len(answer.abstained)
+    few = answer.identities == Identities.CLIENTS and 0 < n_read < FEWEST
+    if not few or entry("attacks", attempt.attack).per_client:
+        return {}
+    asked = (*BY_RATINGS, *(RATED_SET_METRICS if n_read >= FEWEST_LISTS else ()))
+    return {
+        row["metric"]: row["n_users"]
+        for row in rows
+        if row["metric"] in asked and row["verdict"] == INCONCLUSIVE and row["advantage_low"] > 0
+    }
+
+
+def _dealings(tellable: dict[str, int], view: View, answer: Reconstruction) -> int:
+    """How often rows are dealt out to tell whether few clients are read; 0 where no dealing would."""
+    if not tellable:
+        return 0
+    n_read = answer.users.size - len(answer.abstained)
+    return replicates_of_scores(n_read, answer.users.size, view.messages.n_rows, LEAK_LEVEL)
+
+
+def _seen_bytes(view: View) -> int:
+    """Bytes of the gradients that were attacked."""
+    return int(view.messages.n_rows * view.manifest.factors * FLOAT_BYTES)
+
+
+def _of_others(view: View, answer: Reconstruction) -> Reconstruction:
+    """The answer without what a client reads of its own uploads, which is no leak."""
+    if answer.identities == Identities.PSEUDONYMS or not answer.users.size:
+        return answer
+    others = ~np.isin(answer.users, view.members)
+    nobody = OWN_ROWS if view.adversary == "decrypter" else "" if others.any() else own_rows_alone(view)
+    if nobody:
+        return all_abstain(answer.attack, answer.users, nobody, answer.options)
+    return answer if others.all() else _of_users(answer, answer.users[others])
+
+
+def _of_users(answer: Reconstruction, users: np.ndarray) -> Reconstruction:
+    """The answers about some of the clients."""
+    blocks = []
+    for block in answer.blocks:
+        keep = np.isin(block.users, users)
+        given = {name: part[keep] for name in OPTIONAL if (part := getattr(block, name)) is not None}
+        kind, index = (part[keep] if part.shape[0] > 1 else part for part in (block.kind, block.index))
+        chosen = replace(block, users=block.users[keep], kind=kind, index=index, value=block.value[keep])
+        blocks += [replace(chosen, **given)] if keep.any() else []
+    kept = np.isin(answer.users, users)
+    return replace(
+        answer,
+        users=answer.users[kept],
+        blocks=tuple(blocks),
+        abstained={user: reason for user, reason in answer.abstained.items() if user in set(users.tolist())},
+        diagnostics={name: values[kept] for name, values in answer.diagnostics.items()},
+        factors=None if answer.factors is None else answer.factors.of(users),
+    )
+
+
+def _diagnostic_rows(columns: Row, answer: Reconstruction) -> list[Row]:
+    """What an attack says of itself, mean over clients: convergence, time, share of the rows that it read."""
+    rows = []
+    for metric, name in DIAGNOSTICS.items():
+        values = answer.diagnostics.get(name)
+        if values is None or not values.size:
+            continue
+        rows.append(
+            make_row(
+                **columns,
+                metric=metric,
+                value=float(values.astype(np.float64).mean()),
+                n_users=values.size,
+                n_abstained=len(answer.abstained),
+                status="ran",
+            )
+        )
+    return rows
