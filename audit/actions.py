@@ -315,7 +315,7 @@ def report(
 
 
 def audit(
-    data: str | Path | Ratings, out: str | Path | None, show: bool, within: float | None, **given: Any
+    data: str | Path | Ratings, out: str | Path | None, show: bool, within: int | float | None, **given: Any
 ) -> pd.DataFrame:
     """Audit a victim; ``given`` are the fields of ``Audit``."""
     from audit.experiments import auditing
@@ -327,7 +327,7 @@ def audit(
 
 
 def audit_recording(
-    transcript: Any, out: str | Path | None, show: bool, within: float | None, **given: Any
+    transcript: Any, out: str | Path | None, show: bool, within: int | float | None, **given: Any
 ) -> pd.DataFrame:
     """Audit a recording; ``given`` are the fields of ``GivenRecording``."""
     from audit.experiments import auditing
