@@ -49,9 +49,9 @@ class Cost:
 
     # the mean client is the one whose number of rows is nearest to the mean, or has that many; the others are
     # of the client with most rows, or of all rows. Subtraction is what the server takes in place of the
-    # aggregation where it subtracts gradients, as in Chai et al. 2021, and does not add negated ones; decryption is
-    # one decrypter's; the server's update is timed with the clients' own step, which the simulation takes in
-    # the same program
+    # aggregation where it subtracts gradients, as in Chai et al. 2021, and does not add negated ones;
+    # decryption is one decrypter's; the server's update is timed with the clients' own step, which the
+    # simulation takes in the same program
     local_update: float
     local_update_mean: float
     encryption: float

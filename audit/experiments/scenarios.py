@@ -1,4 +1,4 @@
-"""Systems that are measured: a victim's scenarios, the defenses that it can have, and the systems of Hu & Fang 2023."""
+"""Systems that are measured: scenarios of a victim, defenses that it can have, those of Hu & Fang 2023."""
 
 from __future__ import annotations
 
