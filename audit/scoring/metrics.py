@@ -1,7 +1,8 @@
 """How right a reconstruction is, client by client: the table of all metrics.
 
-Names are public (see README). A new metric is a function of ``Answers`` here, one of a ``Population`` in
-``audit.scoring.baselines``, and one entry of ``METRICS``, which says the rest.
+Names are public (docs/reference/metrics.md). A new metric is a function of ``Answers`` here, one of a
+``Population`` in ``audit.scoring.baselines``, and one entry of ``METRICS``, which says how it is scored and
+judged. Who may name it in ``--fail-on``, and which tables show it, ARCHITECTURE.md says.
 
 Each metric uses the answer to its own question, where a reconstruction carries one: ``rating_accuracy`` and
 ``users_fully_recovered`` the answer itself, ``rated_rating_accuracy`` the best rating given that the item is
@@ -167,7 +168,7 @@ class Metric:
     # of a client it is 0 or 1, so that a sample in which nobody has it bounds little
     yes_or_no: bool = False
     # how many ratings of a client are taken as known where the metric is the share of the others that is
-    # right (``statistics.ratings_test``); None where it is no such share
+    # exactly right (``statistics.ratings_test``); None where it is no such share, or counts near misses
     known_ratings: Callable[[Manifest], int | None] = _no_single_ratings
     of_attributes: bool = False  # where clients have attributes, an answer without any has no value
     defined: Callable[[Manifest], bool] = lambda manifest: True
