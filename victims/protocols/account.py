@@ -114,6 +114,7 @@ class Account:
     Attributes
     ----------
     title : str
+        Printed before all else; usually the name of the defense.
     lines : tuple of Line
     unproved : str
         Why nothing is proved, where there are no lines.

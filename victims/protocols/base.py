@@ -74,7 +74,8 @@ class Defense:
     name : str
         In the registry and in the manifest.
     attackers : tuple of Attacker
-        Attacks that know of this defense, the strongest first; none where nobody has written one.
+        Attacks that know of this defense, the strongest first; where there are none, ``likelihood`` and
+        ``rated-set`` are tried, which may not read what it sends.
     per_message : bool
         Whether every message is changed anew; else a row is the same for all who receive it.
     """
