@@ -54,7 +54,7 @@ class Columns:
         default_factory=dict
     )  # what it holds -> its name; the others are guessed
     implicit: bool = False  # rows are interactions, and a rating column holds their counts
-    some_unrated: bool = False  # rows without stars are left out
+    some_unrated: bool = False  # rows without stars (``NO_STARS``) are left out and counted
     notes: list[str] = field(default_factory=list)
     left_out: dict[str, int] = field(default_factory=dict)  # why rows were left out -> how many
 

@@ -138,8 +138,12 @@ def chosen(
             continue
         if not matches:
             heads = ", ".join(map(shown, header[:10]))
+            names_it = " or ".join(map(shown, spellings))
+            remedy = f"give it as {wanted}=NAME"
+            if len(header) == 1:
+                remedy = "separate columns by commas (.csv) or tabs (.tsv)"
             raise InputError(
-                f"{path} must name a column {wanted!r} in its header, got {heads}; give it as {wanted}=NAME"
+                f"{path} must name a column {wanted!r} in its header, as {names_it}, got {heads}; {remedy}"
             )
         if len(matches) > 1:
             heads = " and ".join(shown(header[column]) for column in matches[:2])
