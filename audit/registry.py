@@ -391,7 +391,10 @@ def entry(group: str, name: str) -> Entry:
                 f"`factorleak attack`, --option {attack}.{option} in `audit` and `sweep`"
             )
         names = [other for other, found in known.items() if not found.refused]
-        raise InputError(f"unknown {group[:-1]} {name!r}; known are {', '.join(names) or 'none'}")
+        raise InputError(
+            f"unknown {group[:-1]} {name!r}; known are {', '.join(names) or 'none'}; "
+            "correct it, or install the package that offers it"
+        )
     if known[name].refused:
         raise InputError(f"{group[:-1]} {name!r} is refused: {known[name].refused}")
     return known[name]
