@@ -1,6 +1,6 @@
 """Laplace and Gaussian mechanisms on the clients: optional clipping and independent noise, row by row.
 
-Mai & Pang 2023 (arXiv:2210.07775), section 6.2: each client adds independent Laplace noise of scale b to its
+Mai & Pang 2022 (arXiv:2210.07775), section 6.2: each client adds independent Laplace noise of scale b to its
 gradients before they leave. ``gaussian`` adds N(0, sigma^2) instead: the Gaussian mechanism (Dwork, Roth
 2014, doi:10.1561/0400000042, Appendix A), of the same variance at sigma^2 = 2 b^2. Optional clipping bounds
 the norm of every single row first, L1 or L2 (as Abadi et al. 2016, doi:10.1145/2976749.2978318), without
@@ -104,7 +104,7 @@ class Laplace(Defense):
 
     References
     ----------
-    Mai & Pang 2023 (arXiv:2210.07775), section 6.2; C. Dwork, F. McSherry, K. Nissim, A. Smith, TCC 2006.
+    Mai & Pang 2022 (arXiv:2210.07775), section 6.2; C. Dwork, F. McSherry, K. Nissim, A. Smith, TCC 2006.
     """
 
     scale: float = 1.0

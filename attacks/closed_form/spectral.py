@@ -1,6 +1,6 @@
 """The closed form: every client's ratings and attributes by linear algebra, all clients at once.
 
-Beyond Mai & Pang 2023 (its section 4 solves non-linear systems instead). Every row that client i uploads is a
+Beyond Mai & Pang 2022 (its section 4 solves non-linear systems instead). Every row that client i uploads is a
 scalar times p_i. With d the leading right singular vector of its rows, p_i = s d, g_j = f(i,j) . d,
 T the broadcast factors (q_j, then u_a) and w = sum_j g_j q_j + lambda_1 sum_a h_a u_a:
 
