@@ -58,7 +58,7 @@ from jaxtyping import Float
 
 from defenses.accounts import NAMED, ONE_RATING
 from defenses.ranges import LEAST, NOISES, usable
-from defenses.row_noise import by_client, standard_normal
+from defenses.row_noise import client_noise
 from defenses.shared_noise import CANCELS, first_round
 from victims.common.errors import InputError
 from victims.common.files import existing_file
@@ -404,7 +404,9 @@ class ObjectiveNoise(Specification, Defense):
         """Each row with its client's share."""
         scale = self.noise_scale(ratings, rows.gradient.shape[1], round_, seed)
         factors, drawn = rows.gradient.shape[1], self._draw(round_)
-        share = by_client(rows.sender, factors, seed, Purpose.CLIENT_NOISE_SHARE, drawn, standard_normal)
+        share = client_noise(
+            rows.sender, factors, seed, Purpose.CLIENT_NOISE_SHARE, drawn, np.random.Generator.standard_normal
+        )
         return replace(rows, gradient=rows.gradient + scale[rows.index] * share)
 
     def account(self, ratings: Ratings, setting: Setting) -> Account:

@@ -1,6 +1,6 @@
-"""Noise on every uploaded coordinate, drawn on the client: Laplace's law and the normal one, row by row.
+"""Laplace and Gaussian mechanisms on the clients: optional clipping and independent noise, row by row.
 
-Mai & Pang 2023 (arXiv:2210.07775), section 6.2: each client adds independent Laplace noise of scale b to its
+Mai & Pang 2022 (arXiv:2210.07775), section 6.2: each client adds independent Laplace noise of scale b to its
 gradients before they leave. ``gaussian`` adds N(0, sigma^2) instead: the Gaussian mechanism (Dwork, Roth
 2014, doi:10.1561/0400000042, Appendix A), of the same variance at sigma^2 = 2 b^2. Optional clipping bounds
 the norm of every single row first, L1 or L2 (as Abadi et al. 2016, doi:10.1145/2976749.2978318), without
@@ -33,10 +33,10 @@ from victims.data.ratings import Ratings
 from victims.protocols.account import DELTA, Account, Setting
 from victims.protocols.base import Attacker, Defense, Rows
 
-Law = Callable[[np.random.Generator, tuple[int, int]], Float[np.ndarray, "some K"]]
+Law = Callable[[np.random.Generator, tuple[int, int]], Float[np.ndarray, "some K"]]  # of noise of scale 1
 
 
-def by_client(
+def client_noise(
     sender: Int[np.ndarray, " rows"],
     factors: int,
     seed: int,
@@ -44,7 +44,7 @@ def by_client(
     draw: int,
     law: Law,
 ) -> Float[np.ndarray, "rows K"]:
-    """Draw noise of one law, seeded by (seed, purpose, draw, client)."""
+    """Draw noise of one law for rows, seeded by (seed, purpose, draw, client)."""
     noise = np.empty((sender.size, factors))
     start = np.concatenate([[0], np.flatnonzero(np.diff(sender)) + 1, [sender.size]])
     for low, high in pairwise(start):
@@ -54,49 +54,40 @@ def by_client(
     return noise
 
 
-def standard_normal(rng: np.random.Generator, shape: tuple[int, int]) -> Float[np.ndarray, "rows K"]:
-    """Draw normal noise of scale 1."""
-    return rng.standard_normal(shape)
-
-
 def standard_laplace(rng: np.random.Generator, shape: tuple[int, int]) -> Float[np.ndarray, "rows K"]:
-    """Draw Laplace noise of scale 1."""
+    """Draw Laplace noise of scale 1; the method of a generator has its size in third place."""
     return rng.laplace(size=shape)
 
 
-def _noisy(
+def _clip_and_add_noise(
     defense: Laplace | Gaussian, rows: Rows, order: int, purpose: Purpose, round_: int, law: Law, seed: int
 ) -> Rows:
-    """Rows shortened to the clip in their norm of an order, with noise.
-
-    The noise of a client depends on (seed, round, client) alone: which other clients are recorded, or
-    in which order, changes nothing.
-    """
+    """Clip each row in its norm of an order, and add noise that depends on (seed, round, client) alone."""
     gradient = rows.gradient
     if defense.clip is not None:
         norm = np.linalg.norm(gradient, order, axis=1, keepdims=True)
         gradient = gradient * np.minimum(1.0, defense.clip / np.maximum(norm, np.finfo(float).tiny))
     if defense.scale > 0:
-        noise = by_client(rows.sender, gradient.shape[1], seed, purpose, round_, law)
+        noise = client_noise(rows.sender, gradient.shape[1], seed, purpose, round_, law)
         gradient = gradient + defense.scale * noise
     return replace(rows, gradient=gradient)
 
 
 def _public(defense: Laplace | Gaussian) -> dict[str, Any]:
     """What the manifest tells: the scale where it is known."""
-    told: dict[str, Any] = {"name": defense.name}
+    public: dict[str, Any] = {"name": defense.name}
     if defense.known:
-        told["scale"] = defense.scale
+        public["scale"] = defense.scale
     if defense.clip is not None:
-        told["clip"] = defense.clip
+        public["clip"] = defense.clip
     if defense.per_message:
-        told["per_message"] = True
-    return told
+        public["per_message"] = True
+    return public
 
 
 @dataclass(frozen=True)
 class Laplace(Defense):
-    """Noise of the clients.
+    """The Laplace mechanism, on the clients.
 
     Attributes
     ----------
@@ -113,7 +104,7 @@ class Laplace(Defense):
 
     References
     ----------
-    Paper 000 (arXiv:2210.07775), section 6.2; C. Dwork, F. McSherry, K. Nissim, A. Smith, TCC 2006.
+    Mai & Pang 2022 (arXiv:2210.07775), section 6.2; C. Dwork, F. McSherry, K. Nissim, A. Smith, TCC 2006.
     """
 
     scale: float = 1.0
@@ -121,9 +112,7 @@ class Laplace(Defense):
     known: bool = True
     per_message: bool = False
     name: str = "laplace"
-    attackers = (
-        Attacker("likelihood", 2),
-    )  # Maximum likelihood under its law; more rounds average the noise
+    attackers = (Attacker("likelihood", 2),)  # more rounds average the noise
 
     def __post_init__(self) -> None:
         require_fields(
@@ -141,7 +130,7 @@ class Laplace(Defense):
 
     def uploaded(self, rows: Rows, ratings: Ratings, round_: int, seed: int) -> Rows:
         """The rows as they leave the clients in round ``round_``."""
-        return _noisy(self, rows, 1, Purpose.LAPLACE_NOISE, round_, standard_laplace, seed)
+        return _clip_and_add_noise(self, rows, 1, Purpose.LAPLACE_NOISE, round_, standard_laplace, seed)
 
     def account(self, ratings: Ratings, setting: Setting) -> Account:
         """Of one rating and of clients: Laplace mechanisms at distance 2 C."""
@@ -156,7 +145,7 @@ class Laplace(Defense):
 
 @dataclass(frozen=True)
 class Gaussian(Defense):
-    """Noise of the clients.
+    """The Gaussian mechanism, on the clients.
 
     Attributes
     ----------
@@ -185,9 +174,7 @@ class Gaussian(Defense):
     delta: float = DELTA
     per_message: bool = False
     name: str = "gaussian"
-    attackers = (
-        Attacker("likelihood", 2),
-    )  # Maximum likelihood under its law; more rounds average the noise
+    attackers = (Attacker("likelihood", 2),)  # more rounds average the noise
 
     def __post_init__(self) -> None:
         require_fields(
@@ -206,7 +193,9 @@ class Gaussian(Defense):
 
     def uploaded(self, rows: Rows, ratings: Ratings, round_: int, seed: int) -> Rows:
         """The rows as they leave the clients in round ``round_``."""
-        return _noisy(self, rows, 2, Purpose.GAUSSIAN_NOISE, round_, standard_normal, seed)
+        return _clip_and_add_noise(
+            self, rows, 2, Purpose.GAUSSIAN_NOISE, round_, np.random.Generator.standard_normal, seed
+        )
 
     def account(self, ratings: Ratings, setting: Setting) -> Account:
         """Of one rating and of clients: the Gaussian mechanism at distance 2 C."""

@@ -23,7 +23,7 @@ when paired at random, and abstains where the fit is no better than half of that
 
 References
 ----------
-Paper 000: P. Mai, Y. Pang, "PrivMVMF: Privacy-Preserving Multi-View Matrix Factorization for Recommender
+P. Mai, Y. Pang, "PrivMVMF: Privacy-Preserving Multi-View Matrix Factorization for Recommender
 Systems", arXiv:2210.07775, Eq. (8) to (10).
 """
 
@@ -41,7 +41,7 @@ from attacks.client_rules.premises import unlike
 from attacks.closed_form.fit.contradicted import silent_about, unless_contradicted, unless_most_fit
 from attacks.closed_form.fit.goodness_of_fit import ACCIDENT
 from attacks.closed_form.grid.exact_grid import unless_off
-from attacks.closed_form.grid.rank_one import Limit, solve_clients
+from attacks.closed_form.grid.rank_one import solve_clients
 from attacks.closed_form.grid.readout import Readout
 from attacks.closed_form.lowered import unless_lowered
 from attacks.closed_form.uploads.reduction import NOISES, Reduced, noise_across, projection
@@ -51,9 +51,10 @@ from attacks.obstacles import alpha_unknown, unreadable
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import ATTRIBUTE, ITEM, Uploads, UserBatch, View
 
-MEAN_OF_NORMAL = np.sqrt(2 / np.pi)  # of its absolute value, in standard deviations
-UNLIKELY = 0.01  # probability of as many accidents as clients are answered
-EXPLAINS = 2.0  # times the misfit that noise gives, which lengths and predictions read under noise add to
+PARALLEL = 1e-7  # sine of the angle below which two directions count as parallel
+HALF_NORMAL_MEAN = np.sqrt(2 / np.pi)  # of |N(0, 1)|
+SIGNIFICANCE = 0.01  # of the test that more clients are answered than by chance
+NOISE_FACTOR = 2.0  # times the misfit that noise gives: lengths and predictions under noise add to it
 
 
 @dataclass(frozen=True)
@@ -74,67 +75,63 @@ class Spectral:
 
     max_misfit: float = 0.25
     noisy_misfit: float = 0.5
-    parallel: float = 1e-7
+    parallel: float = PARALLEL
     name: str = "spectral"
 
     def attack(self, view: View, key: int, progress: Progress = silent) -> Reconstruction:
         """Solve all clients of a view."""
         options = {**asdict(self), "seed": key}
-        obstacle = self._obstacle(view)
-        if not obstacle:
-            view, obstacle = as_rows_say(view)
+        view, obstacle = _declared(view)
         if obstacle:
             return all_abstain(self.name, view.users, obstacle, options)
-        found = solve_clients(
+        manifest = view.manifest
+        noisy = self.noisy_misfit > self.max_misfit and any(
+            defense.get("name") in NOISES for defense in manifest.defenses
+        )
+        answer = solve_clients(
             self.name,
             options,
             view,
-            partial(factor_lengths, self, view.manifest),
-            max_misfit=self._largest_misfit(view.manifest),
-            no_length=_no_scale(view.manifest),
+            partial(factor_lengths, manifest, parallel=self.parallel),
+            max_misfit=partial(_max_misfit_under_noise, self, manifest)
+            if noisy
+            else partial(unless_off, self.max_misfit, manifest),
+            no_length=_no_length(manifest),
             progress=progress,
         )
-        if not self._bears_noise(view.manifest):
-            found = unless_most_fit(found, found.diagnostics["allowed"] <= 0)
-            return unless_lowered(unless_contradicted(found, self.max_misfit), view)
-        small = found.diagnostics["allowed"] < self.noisy_misfit  # noise leaves right answers near the grid
-        found = unless_lowered(unless_contradicted(found, self.max_misfit, small), view)
-        return _without_accidents(found, self.max_misfit)
-
-    def _largest_misfit(self, manifest: Manifest) -> Limit:
-        if self._bears_noise(manifest):
-            return partial(_with_noise, self, manifest)
-        return partial(unless_off, self.max_misfit, manifest)
-
-    def _bears_noise(self, manifest: Manifest) -> bool:
-        noisy = any(entry.get("name") in NOISES for entry in manifest.defenses)
-        return noisy and self.noisy_misfit > self.max_misfit
+        allowed = answer.diagnostics["allowed"]
+        if not noisy:
+            answer = unless_most_fit(answer, allowed <= 0)
+            return unless_lowered(unless_contradicted(answer, self.max_misfit), view)
+        clear = allowed < self.noisy_misfit  # noise leaves right answers near the grid
+        answer = unless_lowered(unless_contradicted(answer, self.max_misfit, clear), view)
+        return _abstain_if_by_chance(answer, self.max_misfit)
 
     def obstacle(self, view: View) -> str:
         """Why no client of the view can be solved, or nothing."""
-        return self._obstacle(view) or as_rows_say(view)[1]
-
-    def _obstacle(self, view: View) -> str:
-        """The same, but for what only rows say of a multiple of their factors."""
-        reason = unreadable(view) or alpha_unknown(view)
-        reason = reason or unlike(view, judges=True, own_references=True, follows=True)
-        if reason:
-            return reason
-        if reason := uploaded_otherwise(view):
-            return reason
-        if view.rounds.size < 2 and view.manifest.weighting == "observed-only":
-            reason = _open_scale(view.manifest)
-            if reason:
-                return f"{reason}: a second round is needed"
-        return ""
+        return _declared(view)[1]
 
 
-def _with_noise(
+def _declared(view: View) -> tuple[View, str]:
+    """The view with the regularization term that rows show, or why no client can be solved."""
+    obstacle = (
+        unreadable(view)
+        or alpha_unknown(view)
+        or unlike(view, judges=True, own_references=True, follows=True)
+        or uploaded_otherwise(view)
+    )
+    if not obstacle and view.rounds.size < 2 and view.manifest.weighting == "observed-only":
+        reason = _why_length_open(view.manifest)
+        obstacle = f"{reason}: a second round is needed" if reason else ""
+    return (view, obstacle) if obstacle else as_rows_say(view)
+
+
+def _max_misfit_under_noise(
     attack: Spectral,
     manifest: Manifest,
     batch: UserBatch,
     reduced: list[Reduced],
-    scales: Float[np.ndarray, "rounds users"],
+    lengths: Float[np.ndarray, "rounds users"],
     readout: Readout,
 ) -> Float[np.ndarray, " users"]:
     """The largest misfit of each client: above ``max_misfit`` no more than its noise explains.
@@ -142,27 +139,27 @@ def _with_noise(
     What is off the client's direction is noise, so that its size needs no declaration; a wrong rule or scale
     moves ratings off the grid further than that.
     """
-    read = scales.argmax(axis=0)
-    everyone = np.arange(read.size)
+    round_ = lengths.argmax(axis=0)
+    user = np.arange(round_.size)
     noise = np.stack([noise_across(manifest, *both) for both in zip(batch.rounds, reduced, strict=True)])
-    length = scales[read, everyone]
-    away = MEAN_OF_NORMAL * noise[read, everyone] / np.where(length > 0, length, np.inf)
-    return np.clip(EXPLAINS * away / readout.chance, attack.max_misfit, attack.noisy_misfit)
+    length = lengths[round_, user]
+    error = HALF_NORMAL_MEAN * noise[round_, user] / np.where(length > 0, length, np.inf)
+    return np.clip(NOISE_FACTOR * error / readout.chance, attack.max_misfit, attack.noisy_misfit)
 
 
-def _without_accidents(found: Reconstruction, max_misfit: float) -> Reconstruction:
-    """Without answers above ``max_misfit`` where no more clients are answered than would be by accident."""
-    answered = ~np.isin(found.users, list(found.abstained))
-    doubtful = answered & (found.diagnostics["misfit"] > max_misfit)
-    if not doubtful.any() or bdtrc(answered.sum() - 1, answered.size, ACCIDENT) <= UNLIKELY:
-        return found
+def _abstain_if_by_chance(answer: Reconstruction, max_misfit: float) -> Reconstruction:
+    """Abstain above ``max_misfit`` where no more clients are answered than would be by chance."""
+    answered = ~np.isin(answer.users, list(answer.abstained))
+    doubtful = answered & (answer.diagnostics["misfit"] > max_misfit)
+    if not doubtful.any() or bdtrc(answered.sum() - 1, answered.size, ACCIDENT) <= SIGNIFICANCE:
+        return answer
     reason = (
         f"{answered.sum()} of {answered.size} clients fit the rating grid under noise, as few as by accident"
     )
-    return silent_about(found, doubtful, reason)
+    return silent_about(answer, doubtful, reason)
 
 
-def _open_scale(manifest: Manifest) -> str:
+def _why_length_open(manifest: Manifest) -> str:
     """Why one round leaves the length of p_i open, or nothing."""
     if manifest.update != "semi-als":
         who = "clients that take gradient steps"
@@ -178,46 +175,49 @@ def _open_scale(manifest: Manifest) -> str:
     return ""
 
 
-def _no_scale(manifest: Manifest) -> str:
+def _no_length(manifest: Manifest) -> str:
+    """Why no length was found for a client."""
     if manifest.update == "semi-als":
         return "no length of the client's factor satisfies Eq. (8): rows are missing or perturbed"
-    if manifest.update == "sgd" and _constants_of_step(manifest):
+    if manifest.update == "sgd" and _step_constants(manifest):
         return "no length of the client's factor satisfies Eq. (9) in two consecutive rounds"
     return "no length of the client's factor gives an item the same rating in two consecutive rounds"
 
 
 def factor_lengths(
-    attack: Spectral, manifest: Manifest, batch: UserBatch, reduced: list[Reduced]
+    manifest: Manifest, batch: UserBatch, reduced: list[Reduced], *, parallel: float = PARALLEL
 ) -> Float[np.ndarray, "rounds users"]:
-    """Signed-free length s of every client in every round; 0 where it is not determined."""
-    scales = np.zeros((len(reduced), batch.users.size))
-    if manifest.update == "semi-als" and not _open_scale(manifest):
+    """The length |s| of every client's factor in every round; 0 where it is not identifiable."""
+    lengths = np.zeros((len(reduced), batch.users.size))
+    if manifest.update == "semi-als" and not _why_length_open(manifest):
         ridge = manifest.hyperparameters["lambda_factors"]
         for number, part in enumerate(reduced):
             square = np.einsum("uk,uk->u", part.direction, part.pull) / ridge
-            scales[number] = np.sqrt(np.where(part.complete & (square > 0), square, 0))
+            lengths[number] = np.sqrt(np.where(part.complete & (square > 0), square, 0))
     if manifest.update == "sgd":
         for first in range(len(reduced) - 1):
             if batch.rounds[first + 1].round == batch.rounds[first].round + 1:
-                pair = _step_scales(attack, manifest, reduced[first], reduced[first + 1])
-                for number, scale in zip((first, first + 1), pair, strict=True):
-                    scales[number] = np.where(scale > 0, scale, scales[number])
+                pair = _lengths_from_gradient_step(manifest, reduced[first], reduced[first + 1], parallel)
+                for number, length in zip((first, first + 1), pair, strict=True):
+                    lengths[number] = np.where(length > 0, length, lengths[number])
     for first in range(len(reduced) - 1):
-        open_ = (scales[first] == 0) & (scales[first + 1] == 0)
+        open_ = (lengths[first] == 0) & (lengths[first + 1] == 0)
         if open_.any():
-            pair = _repeat_scales(manifest, batch, reduced, first)
-            scales[first] = np.where(open_, pair[0], scales[first])
-            scales[first + 1] = np.where(open_, pair[1], scales[first + 1])
+            pair = _lengths_from_repeated_ratings(manifest, batch, reduced, first)
+            lengths[first] = np.where(open_, pair[0], lengths[first])
+            lengths[first + 1] = np.where(open_, pair[1], lengths[first + 1])
     if manifest.weighting == "include-unrated":
-        open_ = scales.max(axis=0) == 0
+        open_ = lengths.max(axis=0) == 0
         if open_.any():
             for number, part in enumerate(reduced):
-                found = _unrated_scale(manifest, batch.rounds[number], part)
-                scales[number] = np.where(open_, found, scales[number])
-    return scales
+                length = _length_from_unrated_rows(manifest, batch.rounds[number], part)
+                lengths[number] = np.where(open_, length, lengths[number])
+    return lengths
 
 
-def _unrated_scale(manifest: Manifest, uploads: Uploads, reduced: Reduced) -> Float[np.ndarray, " users"]:
+def _length_from_unrated_rows(
+    manifest: Manifest, uploads: Uploads, reduced: Reduced
+) -> Float[np.ndarray, " users"]:
     """s from the unrated rows of one round: g = -alpha s^2 d . q on each of them."""
     predicted = manifest.hyperparameters["alpha"] * projection(uploads, reduced.direction)
     counted = uploads.valid & (uploads.kind == ITEM) & (predicted != 0)
@@ -228,38 +228,38 @@ def _unrated_scale(manifest: Manifest, uploads: Uploads, reduced: Reduced) -> Fl
     return np.sqrt(np.maximum(middle, 0))
 
 
-def _constants_of_step(manifest: Manifest) -> tuple[float, ...]:
+def _step_constants(manifest: Manifest) -> tuple[float, ...]:
     """gamma and lambda 2 of Eq. (9), or nothing where one is not public."""
     needed = ("client_learning_rate", "lambda_factors")
     known = manifest.hyperparameters
     return tuple(known[name] for name in needed) if known.keys() >= set(needed) else ()
 
 
-def _step_scales(
-    attack: Spectral, manifest: Manifest, now: Reduced, then: Reduced
+def _lengths_from_gradient_step(
+    manifest: Manifest, first: Reduced, second: Reduced, parallel: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """s and s' from the clients' gradient step, Eq. (9) and (10)."""
-    none = np.zeros(now.energy.size)
-    if not (constants := _constants_of_step(manifest)):
+    none = np.zeros(first.energy.size)
+    if not (constants := _step_constants(manifest)):
         return none, none
     rate, ridge = constants
     shrink = 1 - 2 * rate * ridge
     if abs(shrink) < 1e-12:
         return none, none
-    cosine = np.einsum("uk,uk->u", now.direction, then.direction)
-    across = then.direction - cosine[:, None] * now.direction
+    cosine = np.einsum("uk,uk->u", first.direction, second.direction)
+    across = second.direction - cosine[:, None] * first.direction
     sine = np.linalg.norm(across, axis=1)
-    usable = now.complete & (sine > attack.parallel) & (now.energy > 0) & (then.energy > 0)
+    usable = first.complete & (sine > parallel) & (first.energy > 0) & (second.energy > 0)
     # split 2 gamma w = B d' - shrink A d along d and across it
-    product = 2 * rate * np.einsum("uk,uk->u", now.pull, across) / np.where(usable, sine, 1) ** 2
-    along = 2 * rate * np.einsum("uk,uk->u", now.pull, now.direction)
+    product = 2 * rate * np.einsum("uk,uk->u", first.pull, across) / np.where(usable, sine, 1) ** 2
+    along = 2 * rate * np.einsum("uk,uk->u", first.pull, first.direction)
     square = (product * cosine - along) / shrink
     usable &= (square > 0) & (product != 0)
     scale = np.sqrt(np.where(usable, square, 1))
     return np.where(usable, scale, 0), np.where(usable, np.abs(product) / scale, 0)
 
 
-def _repeat_scales(
+def _lengths_from_repeated_ratings(
     manifest: Manifest, batch: UserBatch, reduced: list[Reduced], first: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """s and s' from the rows whose rating or attribute is the same in two rounds."""

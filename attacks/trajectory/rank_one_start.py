@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-from attacks.closed_form.spectral import Spectral, factor_lengths
+from attacks.closed_form.spectral import factor_lengths
 from attacks.closed_form.uploads.reduction import projection, reduce_rows
 from attacks.trajectory.factor_trajectories import Packed
 from attacks.trajectory.trajectory_model import TrajectoryModel
@@ -39,7 +39,7 @@ def from_rank_one(model: TrajectoryModel, batch: UserBatch, packed: Packed) -> R
     # finite files may hold numbers whose squares are not
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         reduced = [reduce_rows(model.manifest, uploads) for uploads in rounds]
-        length = factor_lengths(Spectral(), model.manifest, UserBatch(batch.users, rounds), reduced)[0]
+        length = factor_lengths(model.manifest, UserBatch(batch.users, rounds), reduced)[0]
         first = reduced[0]
         start = first.direction * length[:, None]
         sent = first.scalar.shape[1]

@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass, replace
-from functools import partial
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -29,7 +28,7 @@ from attacks.base import (
 from attacks.sums.parallel_rows import sums_of_others
 from audit.factories import make_attack
 from audit.plugins import said
-from audit.registry import entry
+from audit.registry import Entry, entry
 from audit.scoring.metrics import UserScores, score_users
 from audit.scoring.nulls import Replicates, permuted_scores, scores_of_others_lists
 from audit.scoring.pseudonyms import null_scores
@@ -101,6 +100,24 @@ def answered(
     for complaint in complaints(found, view):
         raise WrongAnswer(f"attack {name!r} {complaint}")
     return found
+
+
+@dataclass(frozen=True)
+class SeededAttack:
+    """An attack with its options and seed: a function of views, run on real rows and on permuted ones."""
+
+    name: str
+    options: dict[str, Any]
+    seed: int
+
+    @property
+    def declared(self) -> Entry:
+        """What the registry says of it."""
+        return entry("attacks", self.name)
+
+    def run(self, view: View, progress: Progress = silent) -> Reconstruction:
+        """Answer about a view."""
+        return answered(self.name, self.options, view, self.seed, progress)
 
 
 def answered_or_refused(
@@ -229,100 +246,104 @@ def _distinct(cell: np.ndarray, below: int) -> int:
     return int(np.count_nonzero(told))
 
 
-DEALING_SECONDS = 600.0  # after which no further dealing is begun
+REPLICATE_SECONDS = 600.0  # after which no further permutation replicate is begun
 NULL_USERS = 200  # clients on which an attack is repeated with shuffled gradients
 
 
 def shuffled_scores(
-    attack: str, options: dict[str, Any], seed: int, view: View, truth: Truth, answer: Reconstruction
+    attack: SeededAttack, view: View, truth: Truth, answer: Reconstruction
 ) -> UserScores | None:
     """Score the same attack on shuffled gradients, if it is fast enough to repeat."""
     if answer.identities == Identities.PSEUDONYMS:
-        return _of_pseudonyms(attack, options, seed, view, truth, answer)
-    if entry("attacks", attack).per_client or view.users.size == 0:
+        return _shuffled_pseudonyms(attack, view, truth, answer)
+    if attack.declared.per_client or view.users.size == 0:
         return None
-    shuffled = few_clients(view, attack, seed).shuffled(seed)
+    shuffled = few_clients(attack, view).shuffled(attack.seed)
     if shuffled is None:
         return None
-    null = answered(attack, options, shuffled, seed)
+    null = attack.run(shuffled)
     return score_users(null.blocks, view.manifest, truth, np.unique(null.users))
 
 
-def dealt_answers(
-    attack: str, options: dict[str, Any], seed: int, view: View, n_dealings: int, progress: Progress
+def permuted_answers(
+    attack: SeededAttack, view: View, n_replicates: int, progress: Progress
 ) -> Iterator[Reconstruction]:
-    """Attack a view again and again, each time with all rows dealt out anew."""
-    more = generator(seed, Purpose.DEALINGS).integers(1 << 31, size=n_dealings - 1)
+    """Attack a view again and again, each time with all rows permuted."""
+    more = generator(attack.seed, Purpose.DEALINGS).integers(1 << 31, size=n_replicates - 1)
     begin = time.monotonic()
-    progress(0, n_dealings)
-    for number, dealing in enumerate((seed, *more.tolist()), start=1):
-        shuffled = view.shuffled(dealing)
-        if shuffled is None or (number > 1 and time.monotonic() - begin > DEALING_SECONDS):
+    progress(0, n_replicates)
+    for number, permutation in enumerate((attack.seed, *more.tolist()), start=1):
+        shuffled = view.shuffled(permutation)
+        if shuffled is None or (number > 1 and time.monotonic() - begin > REPLICATE_SECONDS):
             return
-        found = answered(attack, options, shuffled, seed)
-        progress(number, n_dealings)
-        yield found
+        answer = attack.run(shuffled)
+        progress(number, n_replicates)
+        yield answer
 
 
-def few_clients(view: View, attack: str, seed: int) -> View:
+def few_clients(attack: SeededAttack, view: View) -> View:
     """Leave so many clients of a view that the attack is repeated quickly, unless it needs them all."""
-    if view.users.size <= NULL_USERS or entry("attacks", attack).whole:
+    if view.users.size <= NULL_USERS or attack.declared.whole:
         return view
-    rng = generator(seed, Purpose.SHUFFLED_CLIENTS)
+    rng = generator(attack.seed, Purpose.SHUFFLED_CLIENTS)
     return view.select(rng.choice(view.users, NULL_USERS, replace=False))
 
 
-def _of_pseudonyms(
-    attack: str, options: dict[str, Any], seed: int, view: View, truth: Truth, answer: Reconstruction
+def _shuffled_pseudonyms(
+    attack: SeededAttack, view: View, truth: Truth, answer: Reconstruction
 ) -> UserScores | None:
-    """Sums of others dealt out among items: those that the broadcasts tell are shuffled, too."""
-    shuffled = sums_of_others(view)[0].shuffled(seed)
+    """Score sums of others, permuted among items: those that the broadcasts tell are shuffled, too."""
+    shuffled = sums_of_others(view)[0].shuffled(attack.seed)
     if shuffled is None:
         return None
-    null = answered(attack, options, shuffled, seed)
+    null = attack.run(shuffled)
     return null_scores(null, view.manifest, truth, answer.users.size - len(answer.abstained))
 
 
-Values = Mapping[str, Float[np.ndarray, " users"]]
-
-
-def dealt_values(
-    attack: str,
-    options: dict[str, Any],
-    seed: int,
+def permutation_replicates(
+    attack: SeededAttack,
     view: View,
     answer: Reconstruction,
     manifest: Manifest,
     truth: Truth,
     n_users: Mapping[str, int],
-    n_dealings: int,
+    n_replicates: int,
     progress: Progress,
 ) -> Replicates:
-    """Compute what an attack reads of dealt rows, until no metric can be significant any more."""
+    """Score answers to permuted rows, until no metric of ``n_users`` can be significant any more."""
     users = np.unique(answer.users)
-    real = score_users(answer.blocks, manifest, truth, users, answer.scope)
-    silent = np.isin(users, list(answer.abstained))
-    anyhow = partial(permuted_scores, answer, manifest=manifest, truth=truth, users=users)
+    observed = score_users(answer.blocks, manifest, truth, users, answer.scope)
+    abstained = np.isin(users, list(answer.abstained))
     others = scores_of_others_lists(answer, manifest, truth, users)
-    made: list[Values] = []
-    for number, one in enumerate(dealt_answers(attack, options, seed, view, n_dealings, progress)):
-        read = anyhow(one, rng=generator(0, Purpose.DEALINGS, number))
-        made.append(read | {metric: np.fmax(read[metric], told) for metric, told in others.items()})
+    replicates: list[UserScores] = []
+    for number, permuted in enumerate(permuted_answers(attack, view, n_replicates, progress)):
+        rng = generator(0, Purpose.DEALINGS, number)
+        scores = permuted_scores(answer, permuted, manifest, truth, users, rng)
+        replicates.append(scores | {name: np.fmax(scores[name], values) for name, values in others.items()})
         if not any(
-            _may_tell(np.where(silent, np.nan, real[metric]), [one[metric] for one in made], n, n_dealings)
+            _may_be_significant(
+                np.where(abstained, np.nan, observed[metric]),
+                [scores[metric] for scores in replicates],
+                n,
+                n_replicates,
+            )
             for metric, n in n_users.items()
         ):
-            return Replicates(tuple(made), n_dealings)
-    late = 0 < len(made) < n_dealings
-    return Replicates(tuple(made), n_dealings, DEALING_SECONDS if late else 0.0)
+            return Replicates(tuple(replicates), n_replicates)
+    late = 0 < len(replicates) < n_replicates
+    return Replicates(tuple(replicates), n_replicates, REPLICATE_SECONDS if late else 0.0)
 
 
-def _may_tell(
-    real: Float[np.ndarray, " users"], made: list[Float[np.ndarray, " users"]], n_users: int, n_dealings: int
+def _may_be_significant(
+    observed: Float[np.ndarray, " users"],
+    replicates: list[Float[np.ndarray, " users"]],
+    n_users: int,
+    n_replicates: int,
 ) -> bool:
-    """Whether one metric is significant where all dealings that are left are worse."""
-    told = np.flatnonzero(~np.isnan(real))
+    """Whether one metric is significant where all replicates that are left are worse."""
+    answered_users = np.flatnonzero(~np.isnan(observed))
     # clients without an answer count as not read, and those for whom nothing is defined not at all
-    right, dealt = np.full(n_users, np.nan), np.full((len(made), n_users), np.nan)
-    right[: told.size], dealt[:, : told.size] = real[told], np.stack(made)[:, told]
-    return permutation_p_value(right, dealt, n_beaten=n_dealings - len(made)) < LEAK_LEVEL
+    real, permuted = np.full(n_users, np.nan), np.full((len(replicates), n_users), np.nan)
+    real[: answered_users.size] = observed[answered_users]
+    permuted[:, : answered_users.size] = np.stack(replicates)[:, answered_users]
+    return permutation_p_value(real, permuted, n_beaten=n_replicates - len(replicates)) < LEAK_LEVEL

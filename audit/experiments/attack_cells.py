@@ -10,7 +10,6 @@ import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ import numpy as np
 
 from attacks.base import OPTIONAL, Identities, Reconstruction, all_abstain
 from audit.code_identity import attack_code, code_used
-from audit.experiments.answers import answered, dealt_values, shuffled_scores
+from audit.experiments.answers import SeededAttack, permutation_replicates, shuffled_scores
 from audit.experiments.cells import Cell, Procedure, Say, cell_path, digest
 from audit.experiments.ladder import not_needed
 from audit.experiments.recordings import (
@@ -38,7 +37,7 @@ from audit.keys import view_of
 from audit.registry import entry, recorded_name
 from audit.scoring.decoder import ceilings, computable
 from audit.scoring.metrics import DIFFERENCES, RATED_SET_METRICS, SIZES
-from audit.scoring.nulls import FEWEST_LISTS, replicates_of_scores
+from audit.scoring.nulls import FEWEST_LISTS, Replicates, replicates_of_scores
 from audit.scoring.pseudonyms import senders_of
 from audit.scoring.statistics import FEWEST, LEAK_LEVEL
 from audit.scoring.truth import Truth
@@ -49,8 +48,8 @@ from victims.transcript.recorded import Transcript
 from victims.transcript.view import View
 
 FLOAT_BYTES = 8
-TOLD = 5.0  # seconds, from which on it is told how long an attack is expected to take
-BY_RATINGS = ("rating_accuracy", "rated_rating_accuracy", DIFFERENCES, SIZES)
+LONG = 5.0  # seconds, from which on progress says how long an attack is expected to take
+ACCURACY_METRICS = ("rating_accuracy", "rated_rating_accuracy", DIFFERENCES, SIZES)
 DIAGNOSTICS = {  # metric -> what an attack says of itself, client by client
     "solver_success_rate": "converged",
     "seconds_per_user": "seconds",
@@ -114,6 +113,11 @@ class Attempt:
     # without values of permuted rows, scores of groups, seconds and bytes: where cells are many
     scores_alone: bool = False
     exhaustive: bool = True  # also where all that it asks is answered
+
+    @property
+    def seeded(self) -> SeededAttack:
+        """The attack with its options and seed."""
+        return SeededAttack(self.attack, self.options, self.seed)
 
 
 def attempts_on(
@@ -249,22 +253,18 @@ def rows_of(attempt: Attempt, transcript: Transcript, truth: Truth | None, say: 
 
 def _answer(attempt: Attempt, view: View, truth: Truth | None, say: Say) -> Reconstruction:
     """What an attack reads of others, of the clients that there is truth of."""
-    expected = entry("attacks", attempt.attack).cost.seconds(view.users.size, view.messages.n_rows)
-    say(f"{attempt.label}, {lasting(expected)}" if expected > TOLD else attempt.label)
-    answer = answered(
-        attempt.attack,
-        attempt.options,
-        view,
-        attempt.seed,
-        lambda done, clients: say(f"{attempt.label}, {done} of {clients} clients"),
+    declared = attempt.seeded.declared
+    expected = declared.cost.seconds(view.users.size, view.messages.n_rows)
+    say(f"{attempt.label}, {lasting(expected)}" if expected > LONG else attempt.label)
+    answer = attempt.seeded.run(
+        view, lambda done, clients: say(f"{attempt.label}, {done} of {clients} clients")
     )
-    what = entry("attacks", attempt.attack)
-    if not (answer.obstacle and (what.sums or what.unsigned)):  # those say themselves what they lack
-        answer = _of_others(view, answer)
+    if not (answer.obstacle and (declared.sums or declared.unsigned)):  # those say themselves what they lack
+        answer = _without_own_clients(view, answer)
     of_sample = attempt.source is not None and attempt.source.users is not None
     if of_sample and truth is not None and answer.identities == Identities.CLIENTS:
-        # a helper, say, is told something of clients who were not recorded, too
-        answer = _of_users(answer, np.intersect1d(answer.users, truth.users))
+        # a similarity server, say, knows something of clients who were not recorded, too
+        answer = _select_users(answer, np.intersect1d(answer.users, truth.users))
     return answer
 
 
@@ -276,70 +276,64 @@ def _rows(
     answer: Reconstruction,
     say: Say,
 ) -> list[Row]:
-    """The rows of an answer, held against what the attack reads of permuted rows."""
+    """The rows of an answer, held against what the attack recovers from permuted rows."""
+    attack, manifest = attempt.seeded, transcript.manifest
     columns = {**attempt.columns, "bytes": _seen_bytes(view)}
 
-    def on_dealt_rows(done: int, times: int) -> None:
-        say(f"{attempt.label}, {done} of {times} times on dealt rows")
+    def on_replicate(done: int, times: int) -> None:
+        say(f"{attempt.label}, {done} of {times} times on permuted rows")
 
     if truth is None:
-        return claimed_rows(
-            columns, attempt.attack, attempt.options, attempt.seed, view, answer, on_dealt_rows
-        )
-    null = shuffled_scores(attempt.attack, attempt.options, attempt.seed, view, truth, answer)
-    wanted = attempt.bounded or transcript.manifest.withholds_ratings
-    limits = ceilings(view, truth) if wanted and computable(view) else None
-    who = senders_of(transcript, view) if answer.linked is not None else None
-    score = partial(
-        metric_rows,
-        columns,
-        answer,
-        transcript.manifest,
-        truth,
-        shuffled=null,
-        ceilings=limits,
-        senders=who,
-        by_group=True,
-    )
-    rows = score()
-    tellable = _tellable(attempt, rows, answer)
-    if n_dealings := _dealings(tellable, view, answer):
-        dealt = dealt_values(
-            attempt.attack,
-            attempt.options,
-            attempt.seed,
-            view,
+        return claimed_rows(columns, attack, view, answer, on_replicate)
+    null = shuffled_scores(attack, view, truth, answer)
+    limited = attempt.bounded or manifest.withholds_ratings
+    limits = ceilings(view, truth) if limited and computable(view) else None
+    senders = senders_of(transcript, view) if answer.linked is not None else None
+
+    def score(replicates: Replicates | None = None) -> list[Row]:
+        return metric_rows(
+            columns,
             answer,
-            transcript.manifest,
+            manifest,
             truth,
-            tellable,
-            n_dealings,
-            on_dealt_rows,
+            shuffled=null,
+            ceilings=limits,
+            senders=senders,
+            replicates=replicates,
+            by_group=True,
         )
-        rows = score(dealt=dealt)
+
+    rows = score()
+    undecided = _undecided(attempt, rows, answer)
+    if n_replicates := _n_replicates(undecided, view, answer):
+        rows = score(
+            permutation_replicates(
+                attack, view, answer, manifest, truth, undecided, n_replicates, on_replicate
+            )
+        )
     return [*rows, *_diagnostic_rows(columns, answer)]
 
 
-def _tellable(attempt: Attempt, rows: list[Row], answer: Reconstruction) -> dict[str, int]:
-    """Which metrics of few clients, and of how many, dealt rows may turn into a leak."""
-    n_read = answer.users.size - len(answer.abstained)
-    few = answer.identities == Identities.CLIENTS and 0 < n_read < FEWEST
-    if not few or entry("attacks", attempt.attack).per_client:
+def _undecided(attempt: Attempt, rows: list[Row], answer: Reconstruction) -> dict[str, int]:
+    """Which metrics of few clients, and of how many, permuted rows may turn into a leak."""
+    n_answered = answer.users.size - len(answer.abstained)
+    few = answer.identities == Identities.CLIENTS and 0 < n_answered < FEWEST
+    if not few or attempt.seeded.declared.per_client:
         return {}
-    asked = (*BY_RATINGS, *(RATED_SET_METRICS if n_read >= FEWEST_LISTS else ()))
+    tested = (*ACCURACY_METRICS, *(RATED_SET_METRICS if n_answered >= FEWEST_LISTS else ()))
     return {
         row["metric"]: row["n_users"]
         for row in rows
-        if row["metric"] in asked and row["verdict"] == INCONCLUSIVE and row["advantage_low"] > 0
+        if row["metric"] in tested and row["verdict"] == INCONCLUSIVE and row["advantage_low"] > 0
     }
 
 
-def _dealings(tellable: dict[str, int], view: View, answer: Reconstruction) -> int:
-    """How often rows are dealt out to tell whether few clients are read; 0 where no dealing would."""
-    if not tellable:
+def _n_replicates(undecided: dict[str, int], view: View, answer: Reconstruction) -> int:
+    """How often rows are permuted to test whether few clients leak; 0 where no number would do."""
+    if not undecided:
         return 0
-    n_read = answer.users.size - len(answer.abstained)
-    return replicates_of_scores(n_read, answer.users.size, view.messages.n_rows, LEAK_LEVEL)
+    n_answered = answer.users.size - len(answer.abstained)
+    return replicates_of_scores(n_answered, answer.users.size, view.messages.n_rows, LEAK_LEVEL)
 
 
 def _seen_bytes(view: View) -> int:
@@ -347,18 +341,18 @@ def _seen_bytes(view: View) -> int:
     return int(view.messages.n_rows * view.manifest.factors * FLOAT_BYTES)
 
 
-def _of_others(view: View, answer: Reconstruction) -> Reconstruction:
-    """The answer without what a client reads of its own uploads, which is no leak."""
+def _without_own_clients(view: View, answer: Reconstruction) -> Reconstruction:
+    """The answer without what a client recovers from its own uploads, which is no leak."""
     if answer.identities == Identities.PSEUDONYMS or not answer.users.size:
         return answer
     others = ~np.isin(answer.users, view.members)
-    nobody = OWN_ROWS if view.adversary == "decrypter" else "" if others.any() else own_rows_alone(view)
-    if nobody:
-        return all_abstain(answer.attack, answer.users, nobody, answer.options)
-    return answer if others.all() else _of_users(answer, answer.users[others])
+    obstacle = OWN_ROWS if view.adversary == "decrypter" else "" if others.any() else own_rows_alone(view)
+    if obstacle:
+        return all_abstain(answer.attack, answer.users, obstacle, answer.options)
+    return answer if others.all() else _select_users(answer, answer.users[others])
 
 
-def _of_users(answer: Reconstruction, users: np.ndarray) -> Reconstruction:
+def _select_users(answer: Reconstruction, users: np.ndarray) -> Reconstruction:
     """The answers about some of the clients."""
     blocks = []
     for block in answer.blocks:

@@ -115,9 +115,9 @@ def _checksum(rows: Any) -> str:
     return hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest()
 
 
-def kept_rows(path: Path, say: Callable[[str], None] = note) -> list[Row] | None:
-    """Read the rows of a cell that may have been finished before."""
-    if not os.path.lexists(path):
+def kept_rows(path: Path | None, say: Callable[[str], None] = note) -> list[Row] | None:
+    """Read the rows of a cell that may have been kept, and finished before."""
+    if path is None or not os.path.lexists(path):
         return None
     try:
         return read_cell(path)
@@ -287,11 +287,7 @@ def run_batch(
         claim = claim_of(batch[0])
         if claim is not None:
             stack.enter_context(claimed(claim))
-        kept = {
-            cell.path: Done(rows)
-            for cell in batch
-            if cell.path is not None and (rows := kept_rows(cell.path, silent)) is not None
-        }
+        kept = {cell.path: Done(rows) for cell in batch if (rows := kept_rows(cell.path, silent)) is not None}
         left = [cell for cell in batch if cell.path not in kept]
         if left and not batch[0].resumable:
             for path in batch[0].scratch:

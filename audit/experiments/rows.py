@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from attacks.base import RELATIVE, Progress, Reconstruction, Scope, silent
-from audit.experiments.answers import DEALING_SECONDS, dealt_answers, few_clients
+from audit.experiments.answers import REPLICATE_SECONDS, SeededAttack, few_clients, permuted_answers
 from audit.experiments.results import Row, make_row
 from audit.experiments.workers import KilledError
 from audit.registry import is_guess
@@ -56,7 +56,7 @@ def metric_rows(
     shuffled: UserScores | None = None,
     ceilings: Mapping[str, Ceiling] | None = None,
     senders: Senders | None = None,
-    dealt: Replicates | None = None,
+    replicates: Replicates | None = None,
     by_group: bool = False,
 ) -> list[Row]:
     """Score an answer, or say why the attack does not apply.
@@ -72,7 +72,7 @@ def metric_rows(
         shuffled=shuffled,
         ceilings=ceilings,
         senders=senders,
-        replicates=dealt,
+        replicates=replicates,
     )
     rows = [make_row(**shared, **as_record(one), status="ran") for one in scores]
     if by_group and not is_guess(reconstruction.attack):
@@ -124,9 +124,7 @@ AS_MANY = "as many are answered on shuffled uploads, so that answers alone show 
 
 def claimed_rows(
     columns: Row,
-    attack: str,
-    options: dict[str, Any],
-    seed: int,
+    attack: SeededAttack,
     view: View,
     answer: Reconstruction,
     progress: Progress = silent,
@@ -134,12 +132,12 @@ def claimed_rows(
     """Make the rows of an answer without truth."""
     if not answer.applies:
         return [inapplicable_row(columns, answer, why_inapplicable(answer))]
-    rows = [_answered_row(columns, attack, options, seed, view, answer, progress)]
+    rows = [_answered_row(columns, attack, view, answer, progress)]
     if answer.scope == Scope.RATED_SET:
         rows.append(inapplicable_row(columns, answer, ALONE[answer.scope]))
     certainty = _certainty(answer)
     if certainty.size:
-        low, high = interval(certainty, seed)
+        low, high = interval(certainty, attack.seed)
         rows.append(
             make_row(
                 **columns,
@@ -156,15 +154,10 @@ def claimed_rows(
 
 
 def _answered_row(
-    columns: Row,
-    attack: str,
-    options: dict[str, Any],
-    seed: int,
-    view: View,
-    answer: Reconstruction,
-    progress: Progress,
+    columns: Row, attack: SeededAttack, view: View, answer: Reconstruction, progress: Progress
 ) -> Row:
-    few = few_clients(view, attack, seed)
+    """How many clients are answered, beside how many are on permuted rows."""
+    few = few_clients(attack, view)
     no_truth = NO_TRUTH
     if answer.scope in RELATIVE:
         no_truth += f"; {ALONE[answer.scope]}"
@@ -176,22 +169,22 @@ def _answered_row(
         n_users=answer.users.size,
         n_abstained=len(answer.abstained),
         status="ran",
-        verdict="" if is_guess(attack) else INCONCLUSIVE,
+        verdict="" if is_guess(attack.name) else INCONCLUSIVE,
         reason=no_truth,
     )
-    if is_guess(attack):
+    if is_guess(attack.name):
         return shared
     real = _has_answer(answer, few.users)
     n_planned = replicates_of_answers(int(real.sum()), few.messages.n_rows)
-    dealt = _dealt(attack, options, seed, few, real, n_planned, progress)
-    if not dealt.n_made:
+    permuted = _count_permuted(attack, few, real, n_planned, progress)
+    if not permuted.n_made:
         return shared
-    summary = summarise(ANSWERED, real.astype(float), dealt.answered / dealt.n_made, seed)
-    n_counted = n_planned if dealt.late else dealt.n_made
-    p_value = answers_test(real, dealt.answered + n_counted - dealt.n_made, n_counted)
+    summary = summarise(ANSWERED, real.astype(float), permuted.answered / permuted.n_made, attack.seed)
+    n_counted = n_planned if permuted.late else permuted.n_made
+    p_value = answers_test(real, permuted.answered + n_counted - permuted.n_made, n_counted)
     leak = p_value < LEAK_LEVEL and summary.advantage_low > 0
-    why = "" if leak else _why_no_leak(summary, p_value, dealt.n_made)
-    cut = made_in_words(dealt.n_made, n_planned, DEALING_SECONDS if dealt.late else 0.0)
+    why = "" if leak else _why_no_leak(summary, p_value, permuted.n_made)
+    cut = made_in_words(permuted.n_made, n_planned, REPLICATE_SECONDS if permuted.late else 0.0)
     return shared | {
         "reason": "; ".join(filter(None, (no_truth, why, cut))),
         "ci_low": summary.ci_low,
@@ -206,39 +199,37 @@ def _answered_row(
     }
 
 
-class _Dealt(NamedTuple):
-    """In how many dealings of all rows each client has an answer, how many were made, and whether time ended
-    them.
-    """
+class _PermutedCounts(NamedTuple):
+    """In how many permutations of all rows each client is answered, of how many, and whether time ran out."""
 
     answered: Int[np.ndarray, " users"]
     n_made: int
     late: bool
 
 
-def _dealt(
-    attack: str,
-    options: dict[str, Any],
-    seed: int,
+def _count_permuted(
+    attack: SeededAttack,
     view: View,
     real: Bool[np.ndarray, " users"],
-    n_dealings: int,
+    n_replicates: int,
     progress: Progress,
-) -> _Dealt:
-    """Deal rows until no answers to those that are left could tell a leak; some make the baseline anyhow."""
+) -> _PermutedCounts:
+    """Permute rows until those that are left could show no leak; the fewest make the baseline in any case."""
     answered, n_made = np.zeros(view.users.size, int), 0
-    for one in dealt_answers(attack, options, seed, view, n_dealings, progress):
-        answered, n_made = answered + _has_answer(one, view.users), n_made + 1
-        if n_made >= FEWEST_REPLICATES and answers_test(real, answered, n_dealings) >= LEAK_LEVEL:
-            return _Dealt(answered, n_made, late=False)
-    return _Dealt(answered, n_made, late=0 < n_made < n_dealings)
+    for answer in permuted_answers(attack, view, n_replicates, progress):
+        answered, n_made = answered + _has_answer(answer, view.users), n_made + 1
+        if n_made >= FEWEST_REPLICATES and answers_test(real, answered, n_replicates) >= LEAK_LEVEL:
+            return _PermutedCounts(answered, n_made, late=False)
+    return _PermutedCounts(answered, n_made, late=0 < n_made < n_replicates)
 
 
-def _why_no_leak(summary: Summary, p_value: float, n_dealings: int) -> str:
+def _why_no_leak(summary: Summary, p_value: float, n_replicates: int) -> str:
     """Why answers alone show no leak."""
     if summary.n_users < FEWEST or summary.advantage_low > 0:
         against = (
-            f"against {n_dealings} dealings of their rows" if n_dealings > 1 else "against shuffled uploads"
+            f"against {n_replicates} dealings of their rows"
+            if n_replicates > 1
+            else "against shuffled uploads"
         )
         return (
             f"{TOO_FEW}: {against} the test gives {p_value:.2g}, and a leak asks for less than {LEAK_LEVEL:g}"

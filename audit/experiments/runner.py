@@ -18,7 +18,6 @@ from audit.experiments.cells import (
     Found,
     Procedure,
     Report,
-    Step,
     claim_of,
     keep,
     kept_rows,
@@ -33,8 +32,6 @@ from audit.experiments.cells import (
 from audit.experiments.results import Row, write_results
 from audit.experiments.workers import (
     Cluster,
-    KilledError,
-    LostError,
     in_processes,
     in_this_process,
     on_workers,
@@ -45,7 +42,7 @@ from audit.shell.progress import lasting
 from victims.common.errors import OutputError
 from victims.data.ratings import Ratings
 
-WRITTEN = 2.0  # seconds between two times that the files are written while a batch goes on
+WRITE_INTERVAL = 2.0  # seconds between two writes of the result files while a batch goes on
 Task = TypeVar("Task")
 Given = TypeVar("Given")
 Prepared = TypeVar("Prepared")
@@ -72,7 +69,11 @@ def run_grid(
     refuse_if_none_applies(cells)
     if directory is not None:
         remove_stale(directory)
-    finished = {n: rows for n, cell in enumerate(cells) if (rows := _known(cell, procedure)) is not None}
+    finished = {
+        index: rows
+        for index, cell in enumerate(cells)
+        if (rows := _rows_without_work(cell, procedure)) is not None
+    }
     batches = _batches(cells, finished)
     report(len(finished), len(cells), "")
     for rows in finished.values():
@@ -81,29 +82,29 @@ def run_grid(
     position = {id(cell): index for index, cell in enumerate(cells)}
     written = time.monotonic()
 
-    def one(cell: Cell[Task], rows: list[Row]) -> None:
+    def on_finished(cell: Cell[Task], rows: list[Row]) -> None:
         nonlocal written
         finished[position[id(cell)]] = rows
         found(rows)
-        if time.monotonic() - written > WRITTEN:
+        if time.monotonic() - written > WRITE_INTERVAL:
             _write(cells, finished, directory)
             written = time.monotonic()
 
     try:
-        with closing(_elsewhere(cells, batches, procedure, given, jobs, run)) as results:
+        with closing(_in_other_processes(cells, batches, procedure, given, jobs, run)) as results:
             for indices, computed in results:
                 for index, done in zip(indices, computed, strict=True):
-                    one(cells[index], done.rows)
+                    on_finished(cells[index], done.rows)
                 _write(cells, finished, directory)
                 report(len(finished), len(cells), f"last: {_label(cells[indices[-1]])}")
         for indices in batches:
             if indices[0] in finished:
                 continue
-            before = [row for index in _batch_of(cells, indices[0]) for row in finished.get(index, ())]
-            step = _inside(report, len(finished), len(cells))
+            earlier = [row for index in _batch_of(cells, indices[0]) for row in finished.get(index, ())]
+            step = partial(_report_step, report, len(finished), len(cells))
             batch = tuple(cells[index] for index in indices)
             with supervised():
-                computed = run(batch, step, before=before, found=one, deadline=deadline)
+                computed = run(batch, step, before=earlier, found=on_finished, deadline=deadline)
             finished |= dict(zip(indices, (done.rows for done in computed), strict=True))
             _write(cells, finished, directory)
             report(len(finished), len(cells), "")
@@ -111,43 +112,40 @@ def run_grid(
         keep_scratch = False
         raise
     finally:
-        _tidy([cells[indices[0]] for indices in batches], directory, keep_scratch)
+        _clean_up([cells[indices[0]] for indices in batches], directory, keep_scratch)
     if not batches:
         _write(cells, finished, directory)
     return _in_order(cells, finished)
 
 
-def _known(cell: Cell[Task], procedure: Procedure[Task, Given, Prepared]) -> list[Row] | None:
-    """The rows of a cell that needs no work."""
+def _rows_without_work(cell: Cell[Task], procedure: Procedure[Task, Given, Prepared]) -> list[Row] | None:
+    """The rows of a cell that does not apply or was finished before."""
     if cell.obstacle:
         return not_run(procedure.failed, cell.task, cell.obstacle)
-    return _kept(cell)
-
-
-def _kept(cell: Cell[Task]) -> list[Row] | None:
-    return None if cell.path is None else kept_rows(cell.path)
+    return kept_rows(cell.path)
 
 
 def _batches(cells: Sequence[Cell[Task]], finished: Mapping[int, object]) -> list[tuple[int, ...]]:
-    """Indices of the cells that are left, those that share their scratch together."""
+    """Indices of the cells that are left, by what they share."""
     batches: dict[object, list[int]] = {}
     for index, cell in enumerate(cells):
         if index not in finished:
-            batches.setdefault(_shared(cell) or index, []).append(index)
+            batches.setdefault(_batch_key(cell) or index, []).append(index)
     return [tuple(indices) for indices in batches.values()]
 
 
 def _batch_of(cells: Sequence[Cell[Task]], first: int) -> list[int]:
     """Indices of all cells of a batch, finished or not."""
-    shared = _shared(cells[first])
-    return [index for index, cell in enumerate(cells) if shared and _shared(cell) == shared]
+    key = _batch_key(cells[first])
+    return [index for index, cell in enumerate(cells) if key and _batch_key(cell) == key]
 
 
-def _shared(cell: Cell[Task]) -> object:
+def _batch_key(cell: Cell[Task]) -> object:
+    """What the cells of a batch have in common; empty where a cell is a batch of its own."""
     return cell.scratch or cell.together
 
 
-def _elsewhere(
+def _in_other_processes(
     cells: Sequence[Cell[Task]],
     batches: Sequence[tuple[int, ...]],
     procedure: Procedure[Task, Given, Prepared],
@@ -156,22 +154,19 @@ def _elsewhere(
     run: Callable[[Batch[Task]], list[Done]],
 ) -> Generator[tuple[tuple[int, ...], list[Done]]]:
     """Each batch that other processes may work on, and its cells, as they end."""
-    others = [indices for indices in batches if not _only_here(cells[indices[0]], jobs)]
+    others = [indices for indices in batches if not _must_run_here(cells[indices[0]], jobs)]
     tasks = [tuple(cells[index] for index in indices) for indices in others]
     if not tasks:
         return
     if isinstance(jobs, Cluster):
-        for number, found in on_workers(procedure, given, tasks, jobs):
-            done = _after_kill(procedure, tasks[number], found) if isinstance(found, LostError) else found
-            for cell, one in zip(tasks[number], done, strict=True):
-                keep(cell, one)
-            yield others[number], done
+        for number, far in on_workers(procedure, given, tasks, jobs):
+            computed = _done_or_failed(procedure, tasks[number], far)
+            for cell, done in zip(tasks[number], computed, strict=True):
+                keep(cell, done)
+            yield others[number], computed
         return
-    for number, result in in_processes(run, tasks, jobs):
-        if isinstance(result, KilledError):
-            yield others[number], _after_kill(procedure, tasks[number], result)
-        else:
-            yield others[number], result
+    for number, near in in_processes(run, tasks, jobs):
+        yield others[number], _done_or_failed(procedure, tasks[number], near)
 
 
 def _label(cell: Cell[Task]) -> str:
@@ -179,22 +174,25 @@ def _label(cell: Cell[Task]) -> str:
     return "" if cell.path is None else cell.path.stem.rpartition("-")[0]
 
 
-def _only_here(cell: Cell[Task], jobs: int | Cluster) -> bool:
+def _must_run_here(cell: Cell[Task], jobs: int | Cluster) -> bool:
     """Whether this process itself must work on a cell."""
     if isinstance(jobs, Cluster):
         return cell.place != "anywhere"
     return cell.place == "alone" or in_this_process(jobs)
 
 
-def _inside(report: Report, before: int, total: int) -> Step:
-    return lambda done, what: report(before + done, total, what)
+def _report_step(report: Report, n_before: int, n_cells: int, done: int, what: str) -> None:
+    """Report on a batch as part of all cells."""
+    report(n_before + done, n_cells, what)
 
 
-def _after_kill(
-    procedure: Procedure[Task, Given, Prepared], batch: Batch[Task], error: Exception
+def _done_or_failed(
+    procedure: Procedure[Task, Given, Prepared], batch: Batch[Task], result: list[Done] | Exception
 ) -> list[Done]:
-    """Cells that were finished before the kill, and failed rows of the others."""
-    return [Done(_kept(cell) or procedure.failed(cell.task, error)) for cell in batch]
+    """The cells of a batch; where its process was killed, those finished before, and failed rows."""
+    if not isinstance(result, Exception):
+        return result
+    return [Done(kept_rows(cell.path) or procedure.failed(cell.task, result)) for cell in batch]
 
 
 def _write(cells: Sequence[Cell[Task]], finished: Finished, directory: Path | None) -> None:
@@ -206,7 +204,7 @@ def _in_order(cells: Sequence[Cell[Task]], finished: Finished) -> list[Row]:
     return [row for index in range(len(cells)) for row in finished.get(index, ())]
 
 
-def _tidy(firsts: Sequence[Cell[Task]], directory: Path | None, keep_scratch: bool) -> None:
+def _clean_up(firsts: Sequence[Cell[Task]], directory: Path | None, keep_scratch: bool) -> None:
     """Remove what this run and killed workers left; not what another run works on."""
     if directory is not None:
         remove_stale(directory)

@@ -220,7 +220,7 @@ class Pairs:
     owner: Int[np.ndarray, " ratings"]  # whose a rating is; those of one client lie together
     n_rated: Int[np.ndarray, " users"]
 
-    def alike(self, *numbers: Float[np.ndarray, " ratings"]) -> Float[np.ndarray, " users"]:
+    def count_equal(self, *numbers: Float[np.ndarray, " ratings"]) -> Float[np.ndarray, " users"]:
         """Count the pairs that have the same numbers."""
         label = self.owner
         for number in numbers:
@@ -264,8 +264,8 @@ class Factors:
         return round_
 
     @cached_property
-    def read(self) -> Float[np.ndarray, "users K"]:
-        """What was recovered; NaN where nothing was."""
+    def recovered(self) -> Float[np.ndarray, "users K"]:
+        """The recovered factors; NaN where there is none."""
         table = np.full((self.users.size, self.width), np.nan)
         table[np.searchsorted(self.users, self.found.users)] = self.found.value
         return table
@@ -300,7 +300,7 @@ class Factors:
             size == 0, 0.0, np.minimum(product / np.where(size == 0, 1, size), 1.0)
         )
 
-    def error(self, guess: Float[np.ndarray, "users K"]) -> Float[np.ndarray, " users"]:
+    def relative_error(self, guess: Float[np.ndarray, "users K"]) -> Float[np.ndarray, " users"]:
         """|guess - true| / |true|."""
         size = np.linalg.norm(self.actual, axis=1)
         away = np.linalg.norm(guess - self.actual, axis=1)

@@ -1,4 +1,4 @@
-"""The best guess without the transcript, client by client.
+"""Baselines: the best guess without the transcript, client by client.
 
 A baseline knows the sizes, the rating grid and the marginals of the scored population: how often each
 rating level and attribute occurs and how popular each item is. That is more than most adversaries know,
@@ -58,10 +58,13 @@ class Population:
         """Whose each rating is."""
         return np.repeat(np.arange(self.users.size), self.counts)
 
+    def total(self, of_rating: np.ndarray) -> Float[np.ndarray, " users"]:
+        """The sum of some number of each rating over a client's ratings."""
+        return np.bincount(self.owner, of_rating, minlength=self.users.size)
+
     def share(self, of_rating: np.ndarray) -> Float[np.ndarray, " users"]:
         """The mean of some number of each rating over a client's ratings; NaN where it has none."""
-        total = np.bincount(self.owner, of_rating, minlength=self.users.size)
-        return np.where(self.counts > 0, total / np.maximum(self.counts, 1), np.nan)
+        return np.where(self.counts > 0, self.total(of_rating) / np.maximum(self.counts, 1), np.nan)
 
     @cached_property
     def majority(self) -> Bool[np.ndarray, " ratings"]:
@@ -95,11 +98,6 @@ class Population:
         return self.manifest.n_items - self.counts.astype(np.float64)
 
     @cached_property
-    def both(self) -> Bool[np.ndarray, " users"]:
-        """Who has rated and unrated items."""
-        return self.counts * self.n_unrated > 0
-
-    @cached_property
     def attributes(self) -> Float[np.ndarray, "users attributes"]:
         """Their attributes."""
         return self.truth.attributes_of(self.row, self.manifest.n_attributes)
@@ -126,126 +124,131 @@ def null_mean(null: Mapping[str, np.ndarray], metric: str, n_users: int) -> Floa
     return np.full(n_users, np.nan if np.isnan(values).all() else np.nanmean(values))
 
 
-def rated_rating_accuracy(of: Population) -> Candidates:
+def rated_rating_accuracy(population: Population) -> Candidates:
     """Any level, or the commonest one."""
-    uniform = np.where(of.counts > 0, 1 / len(of.manifest.rating_levels), np.nan)
-    return {"uniform": uniform, "majority": of.share(of.majority)}
+    uniform = np.where(population.counts > 0, 1 / len(population.manifest.rating_levels), np.nan)
+    return {"uniform": uniform, "majority": population.share(population.majority)}
 
 
-def rating_accuracy(of: Population) -> Candidates:
+def rating_accuracy(population: Population) -> Candidates:
     """Of all items: that none is rated."""
-    if of.manifest.weighting == "observed-only":
-        return rated_rating_accuracy(of)
+    if population.manifest.weighting == "observed-only":
+        return rated_rating_accuracy(population)
     return {
-        "uniform": np.full(of.users.size, 1 / (len(of.manifest.rating_levels) + 1)),
-        "all-zero": 1 - of.counts / of.manifest.n_items,
+        "uniform": np.full(population.users.size, 1 / (len(population.manifest.rating_levels) + 1)),
+        "all-zero": 1 - population.counts / population.manifest.n_items,
     }
 
 
-def rating_mae(of: Population) -> Candidates:
+def rating_mae(population: Population) -> Candidates:
     """The median of all ratings."""
-    ordered = np.sort(of.truth.ratings.data)
+    ordered = np.sort(population.truth.ratings.data)
     median = ordered[ordered.size // 2] if ordered.size else np.nan
-    return {"median": of.share(np.abs(of.ratings.data - median))}
+    return {"median": population.share(np.abs(population.ratings.data - median))}
 
 
-def differences(of: Population) -> Candidates:
+def differences(population: Population) -> Candidates:
     """The same for every pair of ratings: no difference."""
-    pairs = Pairs(of.owner, of.counts)
-    return {"majority": pairs.share(pairs.alike(of.ratings.data))}
+    pairs = Pairs(population.owner, population.counts)
+    return {"majority": pairs.share(pairs.count_equal(population.ratings.data))}
 
 
-def difference_sizes(of: Population) -> Candidates:
+def difference_sizes(population: Population) -> Candidates:
     """The same for every pair of ratings: the commonest absolute difference."""
-    pairs = Pairs(of.owner, of.counts)
-    levels, place, count = np.unique(of.ratings.data, return_inverse=True, return_counts=True)
+    pairs = Pairs(population.owner, population.counts)
+    levels, place, count = np.unique(population.ratings.data, return_inverse=True, return_counts=True)
     common = np.sort(np.argsort(-count, kind="stable")[:MOST_LEVELS])
-    of_level = np.zeros((levels.size, of.users.size))
-    np.add.at(of_level, (place, of.owner), 1.0)
+    of_level = np.zeros((levels.size, population.users.size))
+    np.add.at(of_level, (place, population.owner), 1.0)
     sizes: dict[float, np.ndarray] = {}  # absolute difference -> pairs of each client that have it
     for low, high in combinations(common.tolist(), 2):
         size = round(float(levels[high] - levels[low]), 9)
         sizes[size] = sizes.get(size, 0.0) + 2 * of_level[low] * of_level[high]
-    shares = [pairs.share(alike) for alike in (pairs.alike(of.ratings.data), *sizes.values())]
+    shares = [pairs.share(alike) for alike in (pairs.count_equal(population.ratings.data), *sizes.values())]
     means = [0.0 if np.isnan(one).all() else np.nanmean(one) for one in shares]
     return {"majority": shares[int(np.argmax(means))]}
 
 
-def rated_set_auc(of: Population) -> Candidates:
+def rated_set_auc(population: Population) -> Candidates:
     """Rank items by the number of other clients who rated them; counted over sorted popularity."""
-    own = of.popularity[of.ratings.indices]
+    owner, own = population.owner, population.popularity[population.ratings.indices]
     others = own - 1  # this client's own rating does not count
-    ascending = np.sort(of.popularity)
-    base = int(of.popularity.max(initial=0)) + 2
-    key = np.sort(of.owner * base + own)
+    ascending = np.sort(population.popularity)
+    base = int(population.popularity.max(initial=0)) + 2
+    key = np.sort(owner * base + own)
 
     def unrated_with(side: Literal["left", "right"]) -> np.ndarray:
         everything = np.searchsorted(ascending, others, side=side)
-        return everything - (np.searchsorted(key, of.owner * base + others, side=side) - of.first)
+        return everything - (np.searchsorted(key, owner * base + others, side=side) - population.first)
 
-    wins = (unrated_with("left") + unrated_with("right")) / 2
-    auc = np.bincount(of.owner, wins, minlength=of.users.size) / np.maximum(of.counts * of.n_unrated, 1)
-    return {"uniform": np.where(of.both, 0.5, np.nan), "popularity": np.where(of.both, auc, np.nan)}
+    wins = population.total((unrated_with("left") + unrated_with("right")) / 2)
+    n_pairs = population.counts * population.n_unrated
+    return {
+        "uniform": np.where(n_pairs > 0, 0.5, np.nan),
+        "popularity": np.where(n_pairs > 0, wins / np.maximum(n_pairs, 1), np.nan),
+    }
 
 
-def rated_set_f1(of: Population) -> Candidates:
+def rated_set_f1(population: Population) -> Candidates:
     """Claim every item, or as many popular ones as clients have ratings on average."""
-    size = max(1, round(float(np.diff(of.truth.ratings.indptr).mean())))
-    hits = np.bincount(of.owner, of.position[of.ratings.indices] < size, minlength=of.users.size)
-    share = of.counts / of.manifest.n_items
+    size = max(1, round(float(np.diff(population.truth.ratings.indptr).mean())))
+    hits = population.total(population.position[population.ratings.indices] < size)
+    counts = population.counts
+    share = counts / population.manifest.n_items
     return {
-        "everything": np.where(of.counts > 0, 2 * share / (1 + share), np.nan),
-        "popularity": np.where(of.counts > 0, 2 * hits / (size + of.counts), np.nan),
+        "everything": np.where(counts > 0, 2 * share / (1 + share), np.nan),
+        "popularity": np.where(counts > 0, 2 * hits / (size + counts), np.nan),
     }
 
 
-def tpr_at_low_fpr(of: Population) -> Candidates:
+def tpr_at_low_fpr(population: Population) -> Candidates:
     """Claim the most popular items until the allowed share of unrated ones is reached."""
-    rank = np.sort(of.owner * of.position.size + of.position[of.ratings.indices])
-    rank = rank - of.owner * of.position.size
-    before = rank - (np.arange(of.owner.size) - of.first)  # more popular items that are unrated
-    allowed = np.floor(FALSE_POSITIVE_RATE * of.n_unrated)
-    reached = np.bincount(of.owner, before <= allowed[of.owner], minlength=of.users.size)
+    owner, position = population.owner, population.position
+    ranks = np.sort(owner * position.size + position[population.ratings.indices]) - owner * position.size
+    n_unrated_before = ranks - (np.arange(owner.size) - population.first)
+    allowed = np.floor(FALSE_POSITIVE_RATE * population.n_unrated)
+    claimed = population.share(n_unrated_before <= allowed[owner])
+    defined = population.counts * population.n_unrated > 0
     return {
-        "uniform": np.where(of.both, FALSE_POSITIVE_RATE, np.nan),
-        "popularity": np.where(of.both, reached / np.maximum(of.counts, 1), np.nan),
+        "uniform": np.where(defined, FALSE_POSITIVE_RATE, np.nan),
+        "popularity": np.where(defined, claimed, np.nan),
     }
 
 
-def attribute_accuracy(of: Population) -> Candidates:
+def attribute_accuracy(population: Population) -> Candidates:
     """A coin, nobody has any, or what most clients have."""
     return {
-        "uniform": np.full(of.users.size, 0.5),
-        "all-zero": (of.attributes <= 0.5).mean(axis=1),
-        "majority": ((of.attributes > 0.5) == (of.attribute_share > 0.5)).mean(axis=1),
+        "uniform": np.full(population.users.size, 0.5),
+        "all-zero": (population.attributes <= 0.5).mean(axis=1),
+        "majority": ((population.attributes > 0.5) == (population.attribute_share > 0.5)).mean(axis=1),
     }
 
 
-def attribute_groups(of: Population, block: int | None = None) -> Candidates:
+def attribute_groups(population: Population, block: int | None = None) -> Candidates:
     """Of a one-hot block, or of all: any attribute, or the commonest one."""
-    groups = of.manifest.attribute_groups
+    groups = population.manifest.attribute_groups
     chosen = groups if block is None else [groups[block]]
-    share = np.broadcast_to(of.attribute_share, of.attributes.shape)
-    hits = [active_hits(share, of.attributes, group) for group in chosen]
+    share = np.broadcast_to(population.attribute_share, population.attributes.shape)
+    hits = [active_hits(share, population.attributes, group) for group in chosen]
     majority = mean_hits(hits) if block is None else hits[0]
     chance = float(np.mean([1 / max(len(group), 1) for group in chosen]))
     return {"uniform": np.where(np.isnan(majority), np.nan, chance), "majority": majority}
 
 
-def users_fully_recovered(of: Population) -> Candidates:
-    """Who is told entirely by the commonest rating and attributes."""
-    right = rating_accuracy(of).get("majority", np.zeros(of.users.size)) == 1
-    if of.manifest.n_attributes:
-        right &= attribute_accuracy(of)["majority"] == 1
+def users_fully_recovered(population: Population) -> Candidates:
+    """Who has the commonest rating and attributes throughout."""
+    right = rating_accuracy(population).get("majority", np.zeros(population.users.size)) == 1
+    if population.manifest.n_attributes:
+        right &= attribute_accuracy(population)["majority"] == 1
     return {"majority": right.astype(np.float64)}
 
 
-def factor_cosine(of: Factors) -> Candidates:
+def factor_cosine(factors: Factors) -> Candidates:
     """A random direction, of which the mean |cos| is known, or the mean factor of the other clients."""
-    expected = np.exp(gammaln(of.width / 2) - gammaln((of.width + 1) / 2)) / np.sqrt(np.pi)
-    return {"random": of.defined * float(expected), "mean": of.cosine(of.mean_of_others)}
+    expected = np.exp(gammaln(factors.width / 2) - gammaln((factors.width + 1) / 2)) / np.sqrt(np.pi)
+    return {"random": factors.defined * float(expected), "mean": factors.cosine(factors.mean_of_others)}
 
 
-def factor_relative_error(of: Factors) -> Candidates:
+def factor_relative_error(factors: Factors) -> Candidates:
     """Nothing, whose relative error is 1, or the mean factor of the other clients."""
-    return {"zero": of.defined, "mean": of.error(of.mean_of_others)}
+    return {"zero": factors.defined, "mean": factors.relative_error(factors.mean_of_others)}

@@ -9,13 +9,12 @@ Each metric uses the answer to its own question, where a reconstruction carries 
 rated, ``rating_mae`` the median of that posterior, the rated-set metrics the probability that the item is
 rated. Without them (other software, the paper's solvers) the answer itself stands for all.
 
-Of answers that leave open by how many levels all of a client's ratings are to be shifted, or whether they
-are upside down as well (``attacks.base.RELATIVE``), it is asked which differences of two of its ratings are
-right, or which absolute differences: a number that is added to all answers takes nothing away from that.
+Answers that identify a client's ratings up to a shift, or up to shift and sign (``attacks.base.RELATIVE``),
+are scored by differences of two of its ratings, or by absolute differences, which neither changes.
 
-Paper 001 counts a user's learned latent vector among what must stay private (its section 1).
-``factor_cosine`` is the cosine of the angle between p_i as recovered and as it was, without its sign: the
-line that every single row of a client gives away, length and sign being what it leaves open.
+Chai et al. 2020 count a user's factor among what must stay private (section 1). ``factor_cosine`` is the
+absolute cosine of the angle between the recovered and the true p_i: the direction that a single row of a
+client reveals, whose length and sign it does not.
 ``factor_relative_error`` is |recovered - true| / |true|, which asks for both.
 """
 
@@ -24,7 +23,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -41,116 +39,112 @@ UserScores = dict[str, PerUser]
 """Metric name -> its value for each client; NaN where it is not defined."""
 
 
-def rating_accuracy(of: Answers) -> PerUser:
+def rating_accuracy(answers: Answers) -> PerUser:
     """Share of all items, or of those that are rated or answered, whose answer is right."""
-    right = of.right.sum(axis=1)
-    if of.manifest.weighting == "include-unrated":
+    right = answers.right.sum(axis=1)
+    if answers.manifest.weighting == "include-unrated":
         # an item without a row is answered "unrated": right unless it is rated
-        return (right + of.n_unanswered_unrated) / of.manifest.n_items
-    return ratio(right, of.given.sum(axis=1) + of.n_missed)
+        return (right + answers.n_unanswered_unrated) / answers.manifest.n_items
+    return ratio(right, answers.given.sum(axis=1) + answers.n_missed)
 
 
-def rated_rating_accuracy(of: Answers) -> PerUser:
+def rated_rating_accuracy(answers: Answers) -> PerUser:
     """Share of the rated items whose rating is right."""
-    return ratio(of.right_if_rated.sum(axis=1), of.n_rated)
+    return ratio(answers.right_if_rated.sum(axis=1), answers.n_rated)
 
 
-def rating_mae(of: Answers) -> PerUser:
+def rating_mae(answers: Answers) -> PerUser:
     """Mean absolute error of the ratings; one without an answer counts as 0 stars."""
-    most = of.manifest.rating_levels[-1]
-    error = np.where(of.rated, np.abs(np.clip(of.stars, 0, most) - of.actual), 0)
-    missed = of.truth.ratings.sum(axis=1)[of.row] - of.actual.sum(axis=1)
-    return ratio(error.sum(axis=1) + missed, of.n_rated)
+    most = answers.manifest.rating_levels[-1]
+    errors = np.where(answers.rated, np.abs(np.clip(answers.stars, 0, most) - answers.actual), 0)
+    missed = answers.truth.ratings.sum(axis=1)[answers.row] - answers.actual.sum(axis=1)
+    return ratio(errors.sum(axis=1) + missed, answers.n_rated)
 
 
-def difference_accuracy(of: Answers, absolute: bool = False) -> PerUser:
-    """Share of the pairs of a client's ratings whose difference is right, or its size."""
-    pairs = Pairs(np.nonzero(of.rated)[0], of.n_rated.astype(int))
-    away = (of.rounded - of.actual)[of.rated]
-    right = pairs.alike(away)
-    if absolute:  # either way round; where there is no difference, both are right
-        turned = (of.rounded + of.actual)[of.rated]
-        right = right + pairs.alike(turned) - pairs.alike(away, turned)
-    return np.where(of.given.any(axis=1), pairs.share(right), np.nan)
+def difference_accuracy(answers: Answers, absolute: bool = False) -> PerUser:
+    """Share of the pairs of a client's ratings whose difference, or absolute difference, is right."""
+    pairs = Pairs(np.nonzero(answers.rated)[0], answers.n_rated.astype(int))
+    shift = (answers.rounded - answers.actual)[answers.rated]  # equal where the difference is right
+    right = pairs.count_equal(shift)
+    if absolute:  # with either sign; where there is no difference, both are right
+        reversed_shift = (answers.rounded + answers.actual)[answers.rated]
+        right = right + pairs.count_equal(reversed_shift) - pairs.count_equal(shift, reversed_shift)
+    return np.where(answers.given.any(axis=1), pairs.share(right), np.nan)
 
 
-def rated_set_auc(of: Answers) -> PerUser:
+def rated_set_auc(answers: Answers) -> PerUser:
     """Area under the ROC curve of "is it rated" over all items; those without a row rank last, tied."""
-    n_given_rated = of.rated.sum(axis=1)
-    ranks = _ranks(np.where(of.given, of.strength, np.inf))
-    wins = (ranks * of.rated).sum(axis=1) - n_given_rated * (n_given_rated + 1) / 2
-    wins += n_given_rated * of.n_unanswered_unrated + of.n_missed * of.n_unanswered_unrated / 2
-    return ratio(wins, of.n_rated * (of.manifest.n_items - of.n_rated))
+    n_given_rated = answers.rated.sum(axis=1)
+    ranks = _ranks(np.where(answers.given, answers.strength, np.inf))
+    wins = (ranks * answers.rated).sum(axis=1) - n_given_rated * (n_given_rated + 1) / 2
+    wins += n_given_rated * answers.n_unanswered_unrated + answers.n_missed * answers.n_unanswered_unrated / 2
+    return ratio(wins, answers.n_rated * (answers.manifest.n_items - answers.n_rated))
 
 
-def rated_set_f1(of: Answers) -> PerUser:
+def rated_set_f1(answers: Answers) -> PerUser:
     """F1 of the items that are claimed to be rated."""
-    hits = (of.claimed & of.rated).sum(axis=1)
-    return ratio(2 * hits, of.claimed.sum(axis=1) + of.n_rated)
+    hits = (answers.claimed & answers.rated).sum(axis=1)
+    return ratio(2 * hits, answers.claimed.sum(axis=1) + answers.n_rated)
 
 
-def tpr_at_low_fpr(of: Answers) -> PerUser:
+def tpr_at_low_fpr(answers: Answers) -> PerUser:
     """Share of the rated items that rank above all but 0.1 % of the unrated ones."""
-    n_unrated = of.manifest.n_items - of.n_rated
+    n_unrated = answers.manifest.n_items - answers.n_rated
     allowed = np.floor(FALSE_POSITIVE_RATE * n_unrated).astype(np.int64)
-    unrated = -np.sort(-np.where(of.given & ~of.rated, of.strength, -np.inf), axis=1)
+    unrated = -np.sort(-np.where(answers.given & ~answers.rated, answers.strength, -np.inf), axis=1)
     column = np.minimum(allowed, unrated.shape[1] - 1)
     threshold = np.take_along_axis(unrated, column[:, None], axis=1)
     threshold[allowed >= unrated.shape[1]] = -np.inf
-    above = (of.rated & (of.strength > threshold)).sum(axis=1)
-    return np.where(n_unrated > 0, ratio(above, of.n_rated), np.nan)
+    above = (answers.rated & (answers.strength > threshold)).sum(axis=1)
+    return np.where(n_unrated > 0, ratio(above, answers.n_rated), np.nan)
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:
     """Ranks from 1 in each row, equal values their mean; ``scipy.stats`` takes a second to import."""
     order = np.argsort(values, axis=1)
     ascending = np.take_along_axis(values, order, axis=1)
-    place = np.broadcast_to(np.arange(values.shape[1]), values.shape)
-    another = ascending[:, 1:] != ascending[:, :-1]
+    position = np.broadcast_to(np.arange(values.shape[1]), values.shape)
+    changes = ascending[:, 1:] != ascending[:, :-1]
     ends = np.ones((values.shape[0], 1), bool)
-    first = np.maximum.accumulate(np.where(np.hstack([ends, another]), place, 0), axis=1)
-    last = np.where(np.hstack([another, ends]), place, values.shape[1])
+    first = np.maximum.accumulate(np.where(np.hstack([ends, changes]), position, 0), axis=1)
+    last = np.where(np.hstack([changes, ends]), position, values.shape[1])
     last = np.minimum.accumulate(last[:, ::-1], axis=1)[:, ::-1]
     ranks = np.empty(values.shape)
     np.put_along_axis(ranks, order, (first + last) / 2 + 1, axis=1)
     return ranks
 
 
-def attribute_accuracy(of: Answers) -> PerUser:
+def attribute_accuracy(answers: Answers) -> PerUser:
     """Share of the attributes, each 0 or 1, that are right; NaN where the answer is about ratings alone."""
-    right = ((of.attributes > 0.5) == (of.actual_attributes > 0.5)).mean(axis=1)
-    return np.where(of.says_attributes, right, np.nan)
+    right = ((answers.attributes > 0.5) == (answers.actual_attributes > 0.5)).mean(axis=1)
+    return np.where(answers.says_attributes, right, np.nan)
 
 
-def attribute_groups(of: Answers, block: int | None = None) -> PerUser:
+def attribute_groups(answers: Answers, block: int | None = None) -> PerUser:
     """Share of the one-hot blocks, or one block, whose largest estimate is at the active attribute."""
-    groups = of.manifest.attribute_groups
+    groups = answers.manifest.attribute_groups
     chosen = groups if block is None else [groups[block]]
-    hits = [active_hits(of.attributes, of.actual_attributes, group) for group in chosen]
-    return np.where(of.says_attributes, mean_hits(hits) if block is None else hits[0], np.nan)
+    hits = [active_hits(answers.attributes, answers.actual_attributes, group) for group in chosen]
+    return np.where(answers.says_attributes, mean_hits(hits) if block is None else hits[0], np.nan)
 
 
-def users_fully_recovered(of: Answers) -> PerUser:
+def users_fully_recovered(answers: Answers) -> PerUser:
     """1 where all ratings and attributes of a client are right."""
-    right = (rating_accuracy(of) == 1).astype(float)
-    if not of.manifest.n_attributes:
+    right = (rating_accuracy(answers) == 1).astype(float)
+    if not answers.manifest.n_attributes:
         return right
-    attributes = attribute_accuracy(of)
+    attributes = attribute_accuracy(answers)
     return np.where(np.isnan(attributes), np.nan, right * (attributes == 1))
 
 
-def factor_cosine(of: Factors) -> PerUser:
+def factor_cosine(factors: Factors) -> PerUser:
     """|cos| of the angle between the recovered factor and the true one."""
-    return of.cosine(of.read)
+    return factors.cosine(factors.recovered)
 
 
-def factor_relative_error(of: Factors) -> PerUser:
+def factor_relative_error(factors: Factors) -> PerUser:
     """Distance of the recovered factor from the true one, as a share of the true one's length."""
-    return of.error(of.read)
-
-
-def _no_single_ratings(_: Manifest) -> None:
-    return None
+    return factors.relative_error(factors.recovered)
 
 
 @dataclass(frozen=True)
@@ -162,17 +156,14 @@ class Metric:
     score: Callable[..., PerUser]  # of ``Answers``, or of ``Factors``
     baselines: Callable[..., Candidates]  # of a ``Population``, or of ``Factors``
     scopes: tuple[Scope, ...]  # answers of which kinds it is asked of; none: of factors
-    # of answers that are all right: what nothing passes where no defense sets a lower ceiling. 0 is that of
-    # an error, which is better where it is lower
-    best: float = 1.0
-    # of a client it is 0 or 1, so that a sample in which nobody has it bounds little
-    yes_or_no: bool = False
-    # how many ratings of a client are taken as known where the metric is the share of the others that is
+    best: float = 1.0  # when all answers are right; 0 for an error, which is better where it is lower
+    binary: bool = False  # 0 or 1 for each client: a sample in which all are 0 bounds little
+    # how many ratings of a client are taken as known, where the metric is the share of the others that are
     # exactly right (``statistics.ratings_test``); None where it is no such share, or counts near misses
-    known_ratings: Callable[[Manifest], int | None] = _no_single_ratings
+    known_ratings: Callable[[Manifest], int | None] = lambda manifest: None
     of_attributes: bool = False  # where clients have attributes, an answer without any has no value
     defined: Callable[[Manifest], bool] = lambda manifest: True
-    by_block: bool = False  # it is also reported for each one-hot block of attributes, as NAME/NUMBER
+    by_block: bool = False  # also reported for each one-hot block of attributes, as NAME/NUMBER
 
     @property
     def lower_is_better(self) -> bool:
@@ -230,7 +221,7 @@ METRICS = (
     ),
     Metric(
         "users_fully_recovered", "share of clients", users_fully_recovered, baselines.users_fully_recovered,
-        WHOLE, yes_or_no=True, of_attributes=True,
+        WHOLE, binary=True, of_attributes=True,
     ),
     Metric("factor_cosine", "cosine", factor_cosine, baselines.factor_cosine, ()),
     Metric(
@@ -238,23 +229,23 @@ METRICS = (
         baselines.factor_relative_error, (), best=0.0,
     ),
 )  # fmt: skip
-ERRORS = frozenset(one.name for one in METRICS if one.lower_is_better)
-RATED_SET_METRICS = tuple(one.name for one in METRICS if one.of_lists)
+ERRORS = frozenset(metric.name for metric in METRICS if metric.lower_is_better)
+RATED_SET_METRICS = tuple(metric.name for metric in METRICS if metric.of_lists)
 RATING_METRICS = ("rating_accuracy", "rated_rating_accuracy", "rating_mae", *RATED_SET_METRICS)
-FACTOR_METRICS = tuple(one.name for one in METRICS if one.of_factors)
+FACTOR_METRICS = tuple(metric.name for metric in METRICS if metric.of_factors)
 
 
 def metrics_of(manifest: Manifest, scope: Scope = Scope.RATINGS_AND_ATTRIBUTES) -> list[Metric]:
     """List the metrics that are asked of answers about a protocol, in the order of the result tables."""
-    asked = []
-    for one in METRICS:
-        if scope not in one.scopes or not one.defined(manifest):
+    metrics = []
+    for metric in METRICS:
+        if scope not in metric.scopes or not metric.defined(manifest):
             continue
-        asked.append(one)
-        for block in range(len(manifest.attribute_groups) if one.by_block else 0):
-            score, guess = partial(one.score, block=block), partial(one.baselines, block=block)
-            asked.append(replace(one, name=f"{one.name}/{block}", score=score, baselines=guess))
-    return asked
+        metrics.append(metric)
+        for block in range(len(manifest.attribute_groups) if metric.by_block else 0):
+            score, guesses = partial(metric.score, block=block), partial(metric.baselines, block=block)
+            metrics.append(replace(metric, name=f"{metric.name}/{block}", score=score, baselines=guesses))
+    return metrics
 
 
 def score_users(
@@ -267,13 +258,13 @@ def score_users(
     """Score every client of ``users``; one without estimates gets NaN throughout."""
     truth.refuse_unless_of(users)
     metrics = metrics_of(manifest, scope)
-    values: UserScores = {one.name: np.full(users.size, np.nan) for one in metrics}
+    scores: UserScores = {metric.name: np.full(users.size, np.nan) for metric in metrics}
     for part in parts_of(blocks):
         answered = ~np.isnan(part.value).all(axis=1)
         if not answered.any():
             continue
-        here = np.searchsorted(users, part.users)[answered]
-        answers: Any = Answers(part, manifest, truth)
-        for one in metrics:
-            values[one.name][here] = one.score(answers)[answered]
-    return values
+        rows = np.searchsorted(users, part.users)[answered]
+        answers = Answers(part, manifest, truth)
+        for metric in metrics:
+            scores[metric.name][rows] = metric.score(answers)[answered]
+    return scores

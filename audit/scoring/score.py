@@ -1,7 +1,7 @@
 """Score a reconstruction against the truth: one row per metric, never an accuracy without its baseline.
 
-``audit.scoring.metrics`` says how right the answers are, ``baselines`` what is guessed without the
-transcript, ``ceiling`` what nothing should pass, ``verdicts`` what follows.
+``metrics`` says how right the answers are, ``baselines`` what is guessed without the transcript, ``ceiling``
+what no attack should pass, ``verdicts`` what follows.
 """
 
 from __future__ import annotations
@@ -55,13 +55,15 @@ def score(
     values = score_users(reconstruction.blocks, manifest, truth, users, reconstruction.scope)
     for metric in metrics_of(manifest, reconstruction.scope):
         candidates = metric.baselines(scoring.population)
-        if shuffled is not None and metric.name in shuffled and not _in_the_open(metric, manifest):
+        if shuffled is not None and metric.name in shuffled and not _names_rated_items(metric, manifest):
             candidates |= {"shuffled": null_mean(shuffled, metric.name, users.size)}
         rows.append(scoring.row(metric, values[metric.name], candidates))
     if reconstruction.factors is not None and truth.factors is not None:
         factors = Factors(reconstruction.factors, truth.factors, users)
         rows += [
-            scoring.row(one, one.score(factors), one.baselines(factors)) for one in METRICS if one.of_factors
+            scoring.row(metric, metric.score(factors), metric.baselines(factors))
+            for metric in METRICS
+            if metric.of_factors
         ]
     return [*rows, *links]
 
@@ -88,81 +90,76 @@ class _Scoring:
         return Population(self.manifest, self.truth, self.users)
 
     @cached_property
-    def is_guess(self) -> bool:
-        """Whether the answers are a baseline's: others are held against it, and it has no verdict."""
-        return is_guess(self.reconstruction.attack)
-
-    @cached_property
     def abstained(self) -> Bool[np.ndarray, " users"]:
         """On whom the attack abstained."""
         return np.isin(self.users, list(self.reconstruction.abstained))
 
     @cached_property
-    def abstained_words(self) -> str:
+    def why_abstained(self) -> str:
         """How many those are, and why."""
         return in_words(self.reconstruction.abstained, self.users.size)
 
     @cached_property
-    def varied(self) -> Float[np.ndarray, " users"]:
+    def n_varied(self) -> Float[np.ndarray, " users"]:
         """How many ratings each client has; 0 where more than ``GUESSED`` of them are of one level."""
-        of = self.population
-        levels, level = np.unique(of.ratings.data, return_inverse=True)
-        pair, count = np.unique(of.owner * max(levels.size, 1) + level, return_counts=True)
+        ratings, owner, counts = self.population.ratings.data, self.population.owner, self.population.counts
+        levels, level = np.unique(ratings, return_inverse=True)
+        pair, count = np.unique(owner * max(levels.size, 1) + level, return_counts=True)
         most = np.zeros(self.users.size)
         np.maximum.at(most, pair // max(levels.size, 1), count)
-        return np.where(most <= GUESSED * of.counts, of.counts, 0).astype(float)
+        return np.where(most <= GUESSED * counts, counts, 0).astype(float)
 
     @cached_property
     def says_attributes(self) -> bool:
         """Whether a client has an answer about attributes, or nobody has any answer."""
         blocks = self.reconstruction.blocks
         return not blocks or any(
-            bool(((one.kind == ATTRIBUTE) & ~np.isnan(one.value)).any()) for one in blocks
+            bool(((block.kind == ATTRIBUTE) & ~np.isnan(block.value)).any()) for block in blocks
         )
 
     def row(self, metric: Metric, values: Float[np.ndarray, " users"], candidates: Candidates) -> Score:
-        """One metric beside the best of some guesses, which counts where there is no answer."""
+        """One metric beside its best baseline, which counts where there is no answer."""
         name, baseline = best_of(metric.lower_is_better, candidates)
         unanswered = self.abstained | np.isnan(values)
         values = np.where(unanswered, baseline, values)
-        looked = self.reconstruction.outcome == Outcome.NOTHING_FOUND
+        found_nothing = self.reconstruction.outcome == Outcome.NOTHING_FOUND
         known = metric.known_ratings(self.manifest)
         summary = summarise(
             metric.name,
             values,
             baseline,
             self.seed,
-            unanswered & ~(self.abstained & looked),
-            None if known is None else np.maximum(self.varied - known, 0),
-            yes_or_no=metric.yes_or_no and not looked,  # noise is told by all uploads together
+            unanswered & ~(self.abstained & found_nothing),
+            None if known is None else np.maximum(self.n_varied - known, 0),
+            binary=metric.binary and not found_nothing,  # noise shows in all uploads together
             replicates=self._permuted(metric, baseline, int((~unanswered).sum())),
             n_unbeaten=0 if self.replicates is None else self.replicates.n_unbeaten,
         )
-        if self.is_guess:
+        if is_guess(self.reconstruction.attack):  # others are held against it
             summary = replace(summary, verdict="")
-        guess = np.where(np.isnan(values), np.nan, baseline)
-        limit = limit_of(metric, self.manifest, self.ceilings, self.users, guess)
+        defined_baseline = np.where(np.isnan(values), np.nan, baseline)
+        limit = limit_of(metric, self.manifest, self.ceilings, self.users, defined_baseline)
         n_abstained = int((unanswered & ~np.isnan(baseline)).sum())
-        silent = self.abstained_words
+        why_abstained = self.why_abstained
         if metric.of_attributes and self.manifest.n_attributes and not self.says_attributes:
-            silent = NO_ATTRIBUTES
-        reason = reason_of(summary, silent, n_abstained)
+            why_abstained = NO_ATTRIBUTES
+        reason = reason_of(summary, why_abstained, n_abstained)
         if self.replicates is not None and summary.by_permutation is not None:
             reason = joined_reasons(reason, self.replicates.words)
-        each = PerClient(values, candidates, unanswered)
-        return Score(metric.name, summary, name, limit, n_abstained, reason, each)
+        per_client = PerClient(values, candidates, unanswered)
+        return Score(metric.name, summary, name, limit, n_abstained, reason, per_client)
 
     def _permuted(
         self, metric: Metric, baseline: Float[np.ndarray, " users"], n_answered: int
     ) -> Float[np.ndarray, "replicates users"] | None:
-        """What is read of permuted rows; None where the metric is not tested against them."""
+        """The metric on permuted rows; None where it is not tested against them."""
         if self.replicates is None or not self.replicates.values:
             return None
         lists = metric.of_lists and n_answered >= FEWEST_LISTS
         if not lists and metric.known_ratings(self.manifest) is None:
             return None
-        values = np.stack([one[metric.name] for one in self.replicates.values])
-        # items that are liked by others say something without any rows
+        values = np.stack([scores[metric.name] for scores in self.replicates.values])
+        # how popular items are says something without any rows
         return np.fmax(values, baseline) if lists else values
 
 
@@ -180,7 +177,7 @@ def _check_about(reconstruction: Reconstruction, manifest: Manifest) -> None:
                 )
 
 
-def _in_the_open(metric: Metric, manifest: Manifest) -> bool:
-    """Lists of uploads tell the rated items, wholly or in part, also when their gradients are shuffled."""
-    chosen = any(defense.get("name") == "unrated-sampling" for defense in manifest.defenses)
-    return metric.of_lists and (chosen or manifest.weighting == "observed-only")
+def _names_rated_items(metric: Metric, manifest: Manifest) -> bool:
+    """Whether uploads name the rated items, wholly or in part, also when their gradients are shuffled."""
+    sampled = any(defense.get("name") == "unrated-sampling" for defense in manifest.defenses)
+    return metric.of_lists and (sampled or manifest.weighting == "observed-only")

@@ -121,7 +121,7 @@ def summarise(
     unanswered: Bool[np.ndarray, " users"] | None = None,
     n_ratings: Float[np.ndarray, " users"] | None = None,
     *,
-    yes_or_no: bool = False,
+    binary: bool = False,
     replicates: Float[np.ndarray, "replicates users"] | None = None,
     n_unbeaten: int = 0,
 ) -> Summary:
@@ -139,7 +139,7 @@ def summarise(
     (ci_low, ci_high), (low, high) = ends(means[0], _advantage(error, *means))
     # a guess that is always right, as of ratings that are all one level, leaves nothing to read
     leaves = bool(((baseline if error else 1 - baseline) > 1e-12).any())
-    if yes_or_no and leaves and (values == baseline).all():
+    if binary and leaves and (values == baseline).all():
         high = max(high, most_unlike(n_users))
     gain = baseline - values if error else values - baseline
     p_value, p_below = sign_test(gain)

@@ -12,7 +12,7 @@ from attacks.base import Reconstruction
 from attacks.metadata.guess import GuessMajority
 from audit.experiments import answers, attack_cells
 from audit.experiments import rows as result_rows
-from audit.experiments.answers import WrongAnswer, answered, answered_or_refused, lent
+from audit.experiments.answers import SeededAttack, WrongAnswer, answered, answered_or_refused, lent
 from audit.keys import view_of
 from audit.plugins import said
 from audit.registry import entries
@@ -122,10 +122,8 @@ def dealt(recording, n_right: int):
     wrong = np.arange(12) >= n_right
     blocks = (replace(block, value=np.where(wrong, 6 - block.value, block.value)),)
     told = []
-    found = answers.dealt_values(
-        "grid",
-        {},
-        0,
+    found = answers.permutation_replicates(
+        SeededAttack("grid", {}, 0),
         view,
         replace(answer, blocks=blocks),
         transcript.manifest,
@@ -166,8 +164,8 @@ def test_without_truth_answers_to_dealt_rows_end_it(recording, monkeypatch):
     """Where every dealing is answered, ten make the baseline and no more are made."""
     view = view_of(open_transcript(recording), "server")
     answer = answered("grid", {}, view, 0)
-    monkeypatch.setattr(result_rows, "dealt_answers", lambda *_args: (answer for _ in range(100)))
-    row = result_rows.claimed_rows({"attack": "grid"}, "grid", {}, 0, view, answer)[0]
+    monkeypatch.setattr(result_rows, "permuted_answers", lambda *_args: (answer for _ in range(100)))
+    row = result_rows.claimed_rows({"attack": "grid"}, SeededAttack("grid", {}, 0), view, answer)[0]
     assert row["verdict"] == "INCONCLUSIVE"
     assert row["baseline"] == 1
     assert "10 of 100 times" in row["reason"]
@@ -181,8 +179,8 @@ def test_without_truth_the_test_that_decides_is_the_one_that_is_named(tmp_path, 
         replace(whole, blocks=(), abstained=dict.fromkeys(whole.users[silent].tolist(), "made to abstain"))
         for silent in (np.arange(20) >= 6, np.arange(20) < 19)
     )
-    monkeypatch.setattr(result_rows, "dealt_answers", lambda *args: (others for _ in range(args[4])))
-    row = result_rows.claimed_rows({"attack": "grid"}, "grid", {}, 0, view, few)[0]
+    monkeypatch.setattr(result_rows, "permuted_answers", lambda *args: (others for _ in range(args[2])))
+    row = result_rows.claimed_rows({"attack": "grid"}, SeededAttack("grid", {}, 0), view, few)[0]
     assert f"the test gives {row['p_value']:.2g}" in row["reason"]
     assert "sign test" not in row["reason"]
 
@@ -196,8 +194,7 @@ def test_seconds_of_a_row_hold_its_replicates(recording, monkeypatch, with_truth
         runs.append(given)
         return answered(*given)
 
-    for module in (attack_cells, answers):
-        monkeypatch.setattr(module, "answered", ticking)
+    monkeypatch.setattr(answers, "answered", ticking)
     monkeypatch.setattr(attack_cells.time, "perf_counter", lambda: float(len(runs)))
     truth = read_truth(recording.with_name("t.truth.arrow")) if with_truth else None
     attempt = attack_cells.Attempt("grid", "server")

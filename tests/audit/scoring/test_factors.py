@@ -44,7 +44,7 @@ from victims.transcript.writer import Table
 def errors(found: Reconstruction, path: Path) -> np.ndarray:
     """Relative error of every factor that was read."""
     truth = read_truth(truth_path(path)).factors
-    return Factors(found.factors, truth, found.factors.users).error(found.factors.value)
+    return Factors(found.factors, truth, found.factors.users).relative_error(found.factors.value)
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)

@@ -328,9 +328,7 @@ class TestFewClients:
 
 def test_nobody_of_a_few_bounds_little():
     """None of 12 clients fully recovered: 0.26 of all may be. Before: NO EVIDENCE, bounded by 0."""
-    few, many = (
-        summarise("users_fully_recovered", np.zeros(n), np.zeros(n), yes_or_no=True) for n in (12, 73)
-    )
+    few, many = (summarise("users_fully_recovered", np.zeros(n), np.zeros(n), binary=True) for n in (12, 73))
     assert few.verdict == "INCONCLUSIVE"
     assert "[0, 0.26]" in why_verdict(few)
     assert many.verdict == "NO EVIDENCE"
