@@ -79,8 +79,8 @@ def expanded(text: str) -> list[str]:
     return [single for part in text.split("+") for single in _parts(part)]
 
 
-# what a defense meets that names no attack: one that estimates noise, one that takes no declared client update
-# rule for granted, as the defense may break it, and one that reads lists
+# what a defense meets that names no attack: one that estimates noise, one that takes no declared client
+# update rule for granted, as the defense may break it, and one that reads lists
 UNDECLARED = (Attacker("likelihood", 2), Attacker("undeclared"), Attacker("rated-set", 2))
 
 

@@ -140,7 +140,7 @@ class Specification:
 
     References
     ----------
-    Paper 002 (arXiv:2212.00306), Table 2.
+    Hu & Fang 2023 (arXiv:2212.00306), Table 2.
     """
 
     epsilon: float = 1.0
@@ -242,7 +242,7 @@ class Stretching(Specification, Defense):
 
     References
     ----------
-    Paper 002 (arXiv:2212.00306), section 4; M. Alaggan, S. Gambs, A.-M. Kermarrec 2016,
+    Hu & Fang 2023 (arXiv:2212.00306), section 4; M. Alaggan, S. Gambs, A.-M. Kermarrec 2016,
     doi:10.29012/jpc.v7i2.652.
     """
 
@@ -338,7 +338,7 @@ class ObjectiveNoise(Specification, Defense):
 
     References
     ----------
-    Paper 002 (arXiv:2212.00306), Theorems 2 and 3.
+    Hu & Fang 2023 (arXiv:2212.00306), Theorems 2 and 3.
     """
 
     noise: Literal["once", "fresh", "composed"] = "once"

@@ -1,8 +1,8 @@
 """Sampling of unrated items: rows of some of them hide which items a client rated.
 
-Paper 000, section 5.2, Eq. (36): a client draws rho times as many unrated items as it has rated and treats
-them as zeros of weight alpha (the victim's), in (8) and in its uploads; other unrated items do not take
-part. The paper bounds the probability that an uploaded item is rated by 1 / (rho + 1).
+Mai & Pang 2022, section 5.2, Eq. (36): a client draws rho times as many unrated items as it has rated and
+treats them as zeros of weight alpha (the victim's), in (8) and in its uploads; other unrated items do not
+take part. The paper bounds the probability that an uploaded item is rated by 1 / (rho + 1).
 
 In FedMF, for which Chai et al. 2021 suggest the same "between FullText and PartText" (section 7), a client
 sends rows of zeros about sampled items. They weigh nothing and change no factor, so that they cost
@@ -41,7 +41,7 @@ class UnratedSampling(Defense):
 
     References
     ----------
-    Paper 000 (arXiv:2210.07775), section 5.2, Eq. (36).
+    Mai & Pang 2022 (arXiv:2210.07775), section 5.2, Eq. (36).
     """
 
     rho: float = 1.0

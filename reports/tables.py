@@ -458,7 +458,7 @@ def cost_table(rows: Sequence[Row], title: str) -> Sheet:
 
     References
     ----------
-    Paper 001, arXiv:1906.05108, Table 1 and Figures 2 and 3.
+    Chai et al. 2021, arXiv:1906.05108, Table 1 and Figures 2 and 3.
     """
     lines = [
         (

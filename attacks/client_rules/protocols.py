@@ -14,9 +14,9 @@ item factors against the sum of the uploads:
 
 References
 ----------
-Paper 000: P. Mai, Y. Pang, "PrivMVMF: Privacy-Preserving Multi-View Matrix Factorization for Recommender
-Systems", arXiv:2210.07775. Paper 001: D. Chai et al., "Secure Federated Matrix Factorization",
-arXiv:1906.05108. Paper 002: W. Hu, H. Fang, "Decentralized Matrix Factorization with Heterogeneous
+P. Mai, Y. Pang, "PrivMVMF: Privacy-Preserving Multi-View Matrix Factorization for Recommender
+Systems", arXiv:2210.07775. D. Chai et al., "Secure Federated Matrix Factorization",
+arXiv:1906.05108. W. Hu, H. Fang, "Decentralized Matrix Factorization with Heterogeneous
 Differential Privacy", arXiv:2212.00306.
 """
 

@@ -1,6 +1,6 @@
 """Clients that solve for their factor in every round, and send the gradient at it (FedMVMF, semi-als).
 
-Paper 000, Eq. (8), for a client with ratings r_j of factors q_j and attributes x_a of factors u_a:
+Mai & Pang 2022, Eq. (8), for a client with ratings r_j of factors q_j and attributes x_a of factors u_a:
 
     p = (Q'C r + lambda_1 U'x) (Q'C Q + lambda_1 U'U + lambda_2 I)^-1,    f(j) = sigma c_j (r_j - p . q_j) p.
 
@@ -16,7 +16,7 @@ Symbols: sigma scale of the upload.
 
 References
 ----------
-Paper 000: P. Mai, Y. Pang, "PrivMVMF: Privacy-Preserving Multi-View Matrix Factorization for Recommender
+P. Mai, Y. Pang, "PrivMVMF: Privacy-Preserving Multi-View Matrix Factorization for Recommender
 Systems", arXiv:2210.07775, Eq. (8), (42).
 """
 
@@ -54,7 +54,7 @@ def solved_factor(
 
     References
     ----------
-    Paper 000: P. Mai, Y. Pang, arXiv:2210.07775, Eq. (8).
+    P. Mai, Y. Pang, arXiv:2210.07775, Eq. (8).
     """
     weighted = weight[:, None] * factors
     square = factors.T @ weighted + ridge * jnp.eye(factors.shape[1])

@@ -1,4 +1,4 @@
-"""Paper 001's own attack: Eq. (24), two rounds of plaintext gradients, as printed and as corrected.
+"""Chai et al.'s own attack: Eq. (24), two rounds of plaintext gradients, as printed and as corrected.
 
 D. Chai et al., "Secure Federated Matrix Factorization", arXiv:1906.05108, section 4. With G_j = e_j u (the
 upload without its constants) the rating of an item is the same in rounds t and t + 1. This leaves an

@@ -13,7 +13,7 @@ and again to the half that they explain best, so that clients who were read wron
 
 References
 ----------
-Paper 000: arXiv:2210.07775. Paper 001: arXiv:1906.05108. Paper 002: arXiv:2212.00306.
+Mai & Pang 2022, arXiv:2210.07775; Chai et al. 2021, arXiv:1906.05108; Hu & Fang 2023, arXiv:2212.00306.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ def ties(manifest: Manifest) -> tuple[bool, bool]:
 
     References
     ----------
-    Paper 000 (arXiv:2210.07775), Eq. (8)-(10).
+    Mai & Pang 2022 (arXiv:2210.07775), Eq. (8)-(10).
     """
     known = manifest.hyperparameters
     needed = {"lambda_factors"} | ({"lambda_attributes"} if manifest.n_attributes else set())

@@ -1,11 +1,11 @@
 """What is fixed while a view is decoded, what is learned on the way, and where the decoder stands.
 
-Paper 000, Eq. (8)-(10), (18), (22). A client's rating or attribute z has weight c(z) (alpha for "unrated",
-else 1) and in round t uploads f = y p + noise with y = c(z) (z - p . q) and independent noise on every
-coordinate, Laplace's of scale b unless the manifest names another law (``attacks.likelihood.noise_laws``).
-Ratings and attributes are the same in all rounds; p^t follows from them. Given p^t the rows are independent,
-so their posteriors are exact (``attacks.likelihood.observation``). What is left is one K-dimensional unknown
-per client, tied by the update rule (``attacks.likelihood.update_rule``).
+Mai & Pang 2022, Eq. (8)-(10), (18), (22). A client's rating or attribute z has weight c(z) (alpha for
+"unrated", else 1) and in round t uploads f = y p + noise with y = c(z) (z - p . q) and independent noise on
+every coordinate, Laplace's of scale b unless the manifest names another law
+(``attacks.likelihood.noise_laws``). Ratings and attributes are the same in all rounds; p^t follows from them.
+Given p^t the rows are independent, so their posteriors are exact (``attacks.likelihood.observation``). What
+is left is one K-dimensional unknown per client, tied by the update rule (``attacks.likelihood.update_rule``).
 
 All functions are batched over clients and traced once per shape. Arrays with one entry per row have the
 slots last and the clients before them, so that loops over slots are the inner, vectorised ones; they are
@@ -95,7 +95,7 @@ def model_of(
 
     References
     ----------
-    Paper 000 (arXiv:2210.07775), Eq. (8)-(10).
+    Mai & Pang 2022 (arXiv:2210.07775), Eq. (8)-(10).
     """
     blocks = np.full(manifest.n_attributes, -1)
     loose: list[bool] = []

@@ -62,7 +62,7 @@ def missing(view: View) -> tuple[str, ...]:
 
     References
     ----------
-    Paper 000 (arXiv:2210.07775), Eq. (8)-(10).
+    Mai & Pang 2022 (arXiv:2210.07775), Eq. (8)-(10).
     """
     manifest = view.manifest
     needed = []

@@ -162,7 +162,7 @@ def contributions(
 
     References
     ----------
-    Paper 000 (arXiv:2210.07775), Eq. (8).
+    Mai & Pang 2022 (arXiv:2210.07775), Eq. (8).
     """
     items = item_rows(model, constants, rows)
     predicted = jnp.einsum("ukr,uk->ur", rows.middle, p.mean(axis=1).astype(rows.middle.dtype))

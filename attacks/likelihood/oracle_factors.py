@@ -39,7 +39,7 @@ def update_rule_sums(
 
     References
     ----------
-    Paper 000 (arXiv:2210.07775), Eq. (8).
+    Mai & Pang 2022 (arXiv:2210.07775), Eq. (8).
     """
     fixed = fixed_sums(model, attribute_factors, rows)
     return normal_equations(model, attribute_factors, rows, constants, answers, fixed)
@@ -52,7 +52,7 @@ def factors_of(
 
     References
     ----------
-    Paper 000 (arXiv:2210.07775), Eq. (8).
+    Mai & Pang 2022 (arXiv:2210.07775), Eq. (8).
     """
     problem, rows, constants = batches.problem, batches.rows(batch), parameters.constants
     if problem.model.tied:

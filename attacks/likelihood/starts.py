@@ -91,7 +91,7 @@ def start_from_prior(
 
     References
     ----------
-    Paper 000 (arXiv:2210.07775), Eq. (8).
+    Mai & Pang 2022 (arXiv:2210.07775), Eq. (8).
     """
     items = jnp.exp(log_prior(model, prior, rows)) * rows.valid
     _, n_users, k, _ = rows.items.shape

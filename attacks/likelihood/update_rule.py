@@ -65,7 +65,7 @@ def normal_equations(
 
     References
     ----------
-    Paper 000 (arXiv:2210.07775), Eq. (8).
+    Mai & Pang 2022 (arXiv:2210.07775), Eq. (8).
     """
     items = item_rows(model, constants, rows)
     share = jnp.einsum("v,vur->ur", items.weights, answers.items)
@@ -100,7 +100,7 @@ def link(
 
     References
     ----------
-    Paper 000 (arXiv:2210.07775), Eq. (8)-(10).
+    Mai & Pang 2022 (arXiv:2210.07775), Eq. (8)-(10).
     """
     square, right = normal_equations(model, attribute_factors, rows, constants, answers, sums)
     if model.tied:

@@ -1,14 +1,14 @@
 """What a helper reads of the lists that clients tell it so that it finds their neighbours.
 
-Paper 003 does not say what the helper gets for the cosine of lists. Sets of items in the clear are the
-lists. Counts, as of a private set intersection, are |I_u| and |I_u and I_w| for pairs of clients and name
-no item: from them alone nobody's list follows, only its length and with whom it is shared.
+Duriakova et al. 2019 does not say what the helper gets for the cosine of lists. Sets of items in the clear
+are the lists. Counts, as of a private set intersection, are |I_u| and |I_u and I_w| for pairs of clients and
+name no item: from them alone nobody's list follows, only its length and with whom it is shared.
 
 What it assumes: rows of a declared kind of role other, of items or of clients, that reach the adversary.
 
 References
 ----------
-Paper 003: PDMFRec, doi:10.1145/3298689.3347035, Eqs. (5) and (6).
+PDMFRec, doi:10.1145/3298689.3347035, Eqs. (5) and (6).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What the neighbours of a client of a graph read of what it sends them, by name or without one.
 
-Paper 003 (PDMFRec) sends W (-e u + alpha v) for every rating to all neighbours, one way and anonymously,
-"so that rating behaviour is protected well"; DMF sends the same to users whom it knows. The attack
+Duriakova et al. 2019 (PDMFRec) sends W (-e u + alpha v) for every rating to all neighbours, one way and
+anonymously, "so that rating behaviour is protected well"; DMF sends the same to users whom it knows. The
+attack
 
 - sorts rows without a sender by sender (``attacks.peers.senders``),
 - says who each sender is, where the weights tell (``attacks.peers.naming``),
@@ -16,7 +17,7 @@ rating grid. What it does not tell apart it leaves out.
 
 References
 ----------
-Paper 003: PDMFRec, E. Duriakova et al., RecSys 2019, doi:10.1145/3298689.3347035, as reproduced in the seed.
+PDMFRec, E. Duriakova et al., RecSys 2019, doi:10.1145/3298689.3347035, as reproduced in the seed.
 """
 
 from __future__ import annotations

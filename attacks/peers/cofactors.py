@@ -1,6 +1,6 @@
 """What those whom a user trusts read of it in DPMF-Yang: ratings, rated items, and implicit feedback.
 
-Paper 004 sends the rows dL/dv_p of explicit samples, and dL/dz_p of positives and of as many sampled
+Yang et al. 2022 sends the rows dL/dv_p of explicit samples, and dL/dz_p of positives and of as many sampled
 negatives, to d users by name: "only non-private information". The items of explicit rows are in the clear,
 their ratings follow through the sigmoid (``attacks.peers.explicit``), and positives lie on the other side
 of the sender's factor than negatives (``attacks.peers.implicit``). Of positives no rating is sent: they are
@@ -11,7 +11,7 @@ that stayed near. Where a recording has no rows about Z, ratings are read alone.
 
 References
 ----------
-Paper 004: X. Yang et al., "DPMF: Decentralized Probabilistic Matrix Factorization for Privacy-Preserving
+X. Yang et al., "DPMF: Decentralized Probabilistic Matrix Factorization for Privacy-Preserving
 Recommendation", Appl. Sci. 2022, doi:10.3390/app122111118, Eq. (14).
 """
 

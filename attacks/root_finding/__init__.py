@@ -1,1 +1,1 @@
-"""Paper 000's attack: non-linear systems, solved client by client."""
+"""Mai & Pang's attack: non-linear systems, solved client by client."""

@@ -1,6 +1,6 @@
 """The paper's attack: the non-linear systems of section 4 solved by ``scipy.optimize.root``.
 
-Paper 000, sections 4 and 6.2, Tables 3 and 6. One attack per SciPy method, client by client, in
+Mai & Pang 2022, sections 4 and 6.2, Tables 3 and 6. One attack per SciPy method, client by client, in
 parallel processes. "Scalar Jacobian approximation" in Table 6 is SciPy's wording for ``linearmixing``,
 while the citation is the method of ``df-sane``: both are here under their SciPy names.
 
@@ -14,7 +14,7 @@ follows from the answers by (8); of several systems it is the mean.
 
 References
 ----------
-Paper 000: P. Mai, Y. Pang, "PrivMVMF: Privacy-Preserving Multi-View Matrix Factorization for Recommender
+P. Mai, Y. Pang, "PrivMVMF: Privacy-Preserving Multi-View Matrix Factorization for Recommender
 Systems", arXiv:2210.07775.
 """
 

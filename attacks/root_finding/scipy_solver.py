@@ -2,7 +2,7 @@
 
 References
 ----------
-Paper 000: P. Mai, Y. Pang, "PrivMVMF: Privacy-Preserving Multi-View Matrix Factorization for Recommender
+P. Mai, Y. Pang, "PrivMVMF: Privacy-Preserving Multi-View Matrix Factorization for Recommender
 Systems", arXiv:2210.07775, Table 6.
 """
 

@@ -1,6 +1,6 @@
 """The non-linear systems of Mai & Pang 2022, section 4, as residuals in JAX.
 
-Paper 000: P. Mai, Y. Pang, "PrivMVMF", Eq. (20), (24), (31), (33), with the slips corrected.
+P. Mai, Y. Pang, "PrivMVMF", Eq. (20), (24), (31), (33), with the slips corrected.
 
 A row of a client is f = c (z - p . t) p, where z is its rating or attribute and t the broadcast factor
 q_j or u_a. With n a fixed factor of K, or j a fixed item:
@@ -51,7 +51,7 @@ def semi_als(unknown: Float[Array, " rows"], system: SemiAls) -> Float[Array, " 
 
     References
     ----------
-    Paper 000: P. Mai, Y. Pang, arXiv:2210.07775, Eq. (20), (24).
+    P. Mai, Y. Pang, arXiv:2210.07775, Eq. (20), (24).
     """
     p = factor_of(unknown, system)
     error = smooth_weight(unknown, system.alpha, system.item) * (unknown - system.factors @ p)
@@ -84,7 +84,7 @@ def sgd(p: Float[Array, " K"], system: Sgd) -> Float[Array, " K"]:
 
     References
     ----------
-    Paper 000: P. Mai, Y. Pang, arXiv:2210.07775, Eq. (31), (33).
+    P. Mai, Y. Pang, arXiv:2210.07775, Eq. (31), (33).
     """
     pulled = 2 * system.rate * system.ridge * system.q_after
     return _two_rounds(p, system, p @ (pulled - (system.q_after - system.q_before)))
@@ -95,7 +95,7 @@ def sgd_printed(p: Float[Array, " K"], system: Sgd) -> Float[Array, " K"]:
 
     References
     ----------
-    Paper 000: P. Mai, Y. Pang, arXiv:2210.07775, Eq. (33), (34).
+    P. Mai, Y. Pang, arXiv:2210.07775, Eq. (33), (34).
     """
     return _two_rounds(p, system, p @ (2 * system.rate * system.ridge * p - (_stepped(p, system) - p)))
 

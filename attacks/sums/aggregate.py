@@ -1,21 +1,21 @@
 """The aggregate attack: what decrypted sums give away of clients who are alone in one, and of others next.
 
-Papers 000 (section 5, Eq. 37) and 001 (section 5) hand the sums of all clients' rows to the server, or to
-every client. Paper 000 argues that the sums have more unknowns than equations. But an item with one
-contributor shows that client's row itself, and from there the sums are peeled (``attacks.sums.peeling``):
-factors and answers follow, and what is known is subtracted, until nothing follows any more. Who
-contributed to which sum is read off the lists of the uploads, encrypted or not. An adversary without these
-lists (a decrypter; a client of FedMF or ``mf``, who sees V fall by the sum in every round; the item server or
-a client of FedMVMF, who sees the first step of Adam) still finds who was alone: rows of one client are
-parallel (``attacks.sums.parallel_rows``).
+Mai & Pang 2022 (section 5, Eq. 37) and Chai et al. 2021 (section 5) hand the sums of all clients' rows to the
+server, or to every client. Mai & Pang 2022 argues that the sums have more unknowns than equations. But an
+item with one contributor shows that client's row itself, and from there the sums are peeled
+(``attacks.sums.peeling``): factors and answers follow, and what is known is subtracted, until nothing follows
+any more. Who contributed to which sum is read off the lists of the uploads, encrypted or not. An adversary
+without these lists (a decrypter; a client of FedMF or ``mf``, who sees V fall by the sum in every round; the
+item server or a client of FedMVMF, who sees the first step of Adam) still finds who was alone: rows of one
+client are parallel (``attacks.sums.parallel_rows``).
 
 What it assumes: sums in the clear and without noise, alpha in include-unrated. What it did not read is
 answered by the most frequent answer that it read.
 
 References
 ----------
-Paper 000: P. Mai, Y. Pang, "PrivMVMF: Privacy-Preserving Multi-View Matrix Factorization for Recommender
-Systems", arXiv:2210.07775. Paper 001: D. Chai et al., "Secure Federated Matrix Factorization",
+P. Mai, Y. Pang, "PrivMVMF: Privacy-Preserving Multi-View Matrix Factorization for Recommender
+Systems", arXiv:2210.07775. D. Chai et al., "Secure Federated Matrix Factorization",
 arXiv:1906.05108.
 """
 

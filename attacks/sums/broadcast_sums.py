@@ -24,7 +24,7 @@ hardly holds a digit of g; and a sum is only a sum: whoever is not alone in it i
 
 References
 ----------
-Papers 000: P. Mai, Y. Pang, arXiv:2210.07775; 001: D. Chai et al., arXiv:1906.05108; 002: W. Hu, H. Fang,
+P. Mai, Y. Pang, arXiv:2210.07775; D. Chai et al., arXiv:1906.05108; W. Hu, H. Fang,
 arXiv:2212.00306. Adam: D. P. Kingma, J. Ba 2015, arXiv:1412.6980.
 """
 

@@ -12,7 +12,7 @@ What it assumes: sums without noise. What a client itself uploaded is subtracted
 
 References
 ----------
-Papers 000: P. Mai, Y. Pang, arXiv:2210.07775, section 5; 001: D. Chai et al., arXiv:1906.05108, section 5.
+P. Mai, Y. Pang, arXiv:2210.07775, section 5; D. Chai et al., arXiv:1906.05108, section 5.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ between.
 
 References
 ----------
-Paper 002: W. Hu, H. Fang, "Decentralized Matrix Factorization with Heterogeneous Differential Privacy",
+W. Hu, H. Fang, "Decentralized Matrix Factorization with Heterogeneous Differential Privacy",
 arXiv:2212.00306, Algorithm 1. Levenberg-Marquardt: D. W. Marquardt 1963, doi:10.1137/0111030.
 """
 

@@ -12,7 +12,7 @@ and the noise's size may be unknown. Where rows are sigma times that, of any sig
 
 References
 ----------
-Paper 002: W. Hu, H. Fang, "Decentralized Matrix Factorization with Heterogeneous Differential Privacy",
+W. Hu, H. Fang, "Decentralized Matrix Factorization with Heterogeneous Differential Privacy",
 arXiv:2212.00306.
 """
 

@@ -11,7 +11,7 @@ weights remain, as of ratings that are all 1 or 2, the shares of the levels must
 
 References
 ----------
-Paper 002: W. Hu, H. Fang, arXiv:2212.00306, section 4, for the product of weights.
+W. Hu, H. Fang, arXiv:2212.00306, section 4, for the product of weights.
 """
 
 from __future__ import annotations

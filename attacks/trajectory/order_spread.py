@@ -8,7 +8,7 @@ fit found. No truth is used, and the order that the client took stays unknown.
 
 References
 ----------
-Paper 002: arXiv:2212.00306, Algorithm 1, whose published numbers need a step after every rating.
+arXiv:2212.00306, Algorithm 1, whose published numbers need a step after every rating.
 """
 
 from __future__ import annotations

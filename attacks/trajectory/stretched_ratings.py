@@ -10,7 +10,7 @@ in published sets.
 
 References
 ----------
-Paper 002: W. Hu, H. Fang, arXiv:2212.00306. A. P. Dempster, N. M. Laird, D. B. Rubin 1977,
+W. Hu, H. Fang, arXiv:2212.00306. A. P. Dempster, N. M. Laird, D. B. Rubin 1977,
 doi:10.1111/j.2517-6161.1977.tb01600.x.
 """
 

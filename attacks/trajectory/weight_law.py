@@ -7,7 +7,7 @@ fitted by leaving each one out: where none repeats, coincidences tell nothing.
 
 References
 ----------
-Paper 002: W. Hu, H. Fang, arXiv:2212.00306, Table 2. B. W. Silverman 1986, Density Estimation for Statistics
+W. Hu, H. Fang, arXiv:2212.00306, Table 2. B. W. Silverman 1986, Density Estimation for Statistics
 and Data Analysis, Eq. (3.31).
 """
 

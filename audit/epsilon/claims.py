@@ -334,7 +334,7 @@ def budget_quantiles(epsilon: float, ratings: Ratings, seed: int) -> dict[str, l
 
     References
     ----------
-    Paper 002, arXiv:2212.00306, Table 2.
+    Hu & Fang 2023, arXiv:2212.00306, Table 2.
     """
     specification = Specification(epsilon=epsilon)
     weights = draw(specification, ratings, seed)

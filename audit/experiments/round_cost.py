@@ -80,7 +80,7 @@ class Cost:
         return 8 * (sent + self.bytes_received) / bits_per_second
 
     def slowest(self, bits_per_second: float) -> float:
-        """Paper 001's accounting: the slowest client, the server, and the transfer, in seconds."""
+        """Chai et al.'s accounting: the slowest client, the server, and the transfer, in seconds."""
         return self.client + self.server + self.transfer(bits_per_second)
 
     @property

@@ -80,7 +80,7 @@ def unit_values(ratings: Ratings, rating_map: RatingMap) -> Float[np.ndarray, " 
 
     References
     ----------
-    Paper 004 (doi:10.3390/app122111118), which only says that ratings are scaled.
+    Yang et al. 2022 (doi:10.3390/app122111118), which only says that ratings are scaled.
     """
     return unit_ratings(ratings.values, ratings.levels, rating_map)
 

@@ -1,6 +1,6 @@
 """Which items clients rated, read from encrypted uploads, against what hiding them costs.
 
-Behind ``papers lists``. Paper 001 (arXiv:1906.05108) leaves open what lies between its PartText, whose
+Behind ``papers lists``. Chai et al. 2021 (arXiv:1906.05108) leaves open what lies between its PartText, whose
 lists are the rated items, and its FullText, which sends a row for every item (section 7: "more gradients than
 only the rated items, but not all the items"). Here clients send rows of zeros about sampled unrated items
 (``defenses.unrated_sampling``), drawn anew in each round or once.

@@ -32,7 +32,7 @@ def round_ratings(value: np.ndarray, levels: Sequence[float]) -> np.ndarray:
 
     References
     ----------
-    Paper 000: P. Mai, Y. Pang, arXiv:2210.07775, Eq. (43).
+    P. Mai, Y. Pang, arXiv:2210.07775, Eq. (43).
 
     Examples
     --------

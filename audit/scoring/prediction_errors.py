@@ -4,13 +4,14 @@ Seeds share the users, so that their spread says how much noise and start decide
 A bootstrap over users says that, of the mean over the seeds: users are resampled with all their test ratings,
 the same ones for every seed and, where two methods are compared, for both.
 
-Paper 002, Table 3, puts stars where the one-sided paired t-test finds HDPMF better than PDPMF at 90, 95 and
-99 % over five seeds. The t-test takes the differences to be independent and normal, which five numbers cannot
-show. The sign-flip test assumes nothing but that each difference would as well have the other sign: its
-p-value is the share of all 2^n sign patterns with a sum at least as large. With five seeds no p-value of it
-is below 1 / 32, two-sided 1 / 16: it can reach one star or two, never three. Seeds share the ratings (and a
-published split), so that either test speaks of these ratings, not of others (the bootstrap over users does);
-and which of two methods is asked about was chosen by the same numbers, which doubles both p-values at worst.
+Hu & Fang 2023, Table 3, puts stars where the one-sided paired t-test finds HDPMF better than PDPMF at 90, 95
+and 99 % over five seeds. The t-test takes the differences to be independent and normal, which five numbers
+cannot show. The sign-flip test assumes nothing but that each difference would as well have the other sign:
+its p-value is the share of all 2^n sign patterns with a sum at least as large. With five seeds no p-value of
+it is below 1 / 32, two-sided 1 / 16: it can reach one star or two, never three. Seeds share the ratings (and
+a published split), so that either test speaks of these ratings, not of others (the bootstrap over users
+does); and which of two methods is asked about was chosen by the same numbers, which doubles both p-values at
+worst.
 """
 
 from __future__ import annotations

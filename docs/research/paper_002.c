@@ -1,4 +1,4 @@
-/* Paper 002's training, rating by rating, written apart from the package: see paper_002.py. */
+/* Hu & Fang's training, rating by rating, written apart from the package: see paper_002.py. */
 
 #include <math.h>
 #include <stdint.h>

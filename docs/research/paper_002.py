@@ -1,4 +1,4 @@
-"""Paper 002's DPMF by a second program: ``python docs/research/paper_002.py DATA SEEDS [K:RATE ...]``.
+"""Hu & Fang's DPMF by a second program: ``python docs/research/paper_002.py DATA SEEDS [K:RATE ...]``.
 
 The paper's text leaves open over which pairs DPMF takes the smallest budget, and whether items share h. The
 program of its authors (github.com/wentao-hu/decentrailized_mf_with_hdp, ``utils.py`` and

@@ -595,7 +595,7 @@ def test_an_unlisted_protocol_is_not_guessed(manifests):
 
 
 def test_the_rate_of_the_unit_ball_drops_twice(manifests):
-    """Paper 002, section 5: eta is divided by 5 after a quarter and after three quarters of the epochs."""
+    """Hu & Fang 2023, section 5: eta is divided by 5 after one quarter and three of the epochs."""
     manifest = manifests["mf"]
     epochs, rate = (manifest.hyperparameters[name] for name in ("epochs", "learning_rate"))
     rounds = np.array([0, epochs // 4, 3 * epochs // 4, epochs - 1], int)

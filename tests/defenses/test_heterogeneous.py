@@ -123,7 +123,7 @@ class TestSampling:
             assert abs(deviation) < stats.norm.isf(UNLIKELY / 2)
 
     def test_noise_is_for_the_mean_over_all_training_ratings(self, many):
-        """Paper 002, section 5.1.2: t is the same in Eq. (5) and in the noise, whoever was sampled."""
+        """Hu & Fang 2023, section 5.1.2: t is the same in Eq. (5) and in the noise, whoever was sampled."""
         mean = {
             "pdpmf": budgets(PersonalizedSampling(), many, 3).mean(),
             "pdpmf-all-pairs": np.prod(

@@ -84,7 +84,7 @@ class Cut:
 
     References
     ----------
-    Paper 000 (arXiv:2210.07775), appendix .2: 10 and 4.
+    Mai & Pang 2022 (arXiv:2210.07775), appendix .2: 10 and 4.
     """
 
     k: int = 10  # length of the list, >= 1

@@ -1,6 +1,6 @@
 """Matrix factorisation with clients on the unit ball; with defenses it is HDPMF and its family.
 
-Paper 002: W. Hu, H. Fang, "Decentralized Matrix Factorization with Heterogeneous Differential Privacy",
+W. Hu, H. Fang, "Decentralized Matrix Factorization with Heterogeneous Differential Privacy",
 2022, arXiv:2212.00306, section 4, Algorithm 1. In spite of its title all clients upload to one recommender.
 
 =============  =====================================================================================
@@ -278,8 +278,8 @@ class DecentralisedMF(Switches):
 
     References
     ----------
-    Paper 002, W. Hu, H. Fang, "Decentralized Matrix Factorization with Heterogeneous Differential Privacy",
-    arXiv:2212.00306, section 4, Algorithm 1.
+    Hu & Fang 2023, W. Hu, H. Fang, "Decentralized Matrix Factorization with Heterogeneous Differential
+    Privacy", arXiv:2212.00306, section 4, Algorithm 1.
     """
 
     update: Literal["sgd"] = "sgd"

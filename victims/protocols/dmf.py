@@ -10,11 +10,11 @@ theta               ``learning_rate``
 D                   ``walk_length``: d walks of so many steps from every user; who is met receives
 ==================  =============================================================================
 
-Squared loss and ridge: dL/dp = dL/dq = (U . (p + q) - R) U + lambda_V (p + q). Paper 004 does not say what
-its DMF does with the pairs that ``dpmf-yang`` takes for implicit feedback; its Table 3 has |R| K d for the
-communication, so that they are left out there: ``positive_share=0.5``. How far and how often walks go is our
-reading, for the original weighs receivers by distances of places. With ``walk_length=1`` walks are drawn with
-repetition among the d receivers.
+Squared loss and ridge: dL/dp = dL/dq = (U . (p + q) - R) U + lambda_V (p + q). Yang et al. 2022 does not say
+what its DMF does with the pairs that ``dpmf-yang`` takes for implicit feedback; its Table 3 has |R| K d for
+the communication, so that they are left out there: ``positive_share=0.5``. How far and how often walks go is
+our reading, for the original weighs receivers by distances of places. With ``walk_length=1`` walks are drawn
+with repetition among the d receivers.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """DPMF: explicit and implicit feedback factored together by users who send gradients to those they trust.
 
-Paper 004: X. Yang, Y. Luo, S. Fu, M. Xu, Y. Chen, "DPMF: Decentralized Probabilistic Matrix Factorization for
+X. Yang, Y. Luo, S. Fu, M. Xu, Y. Chen, "DPMF: Decentralized Probabilistic Matrix Factorization for
 Privacy-Preserving Recommendation", Appl. Sci. 2022, 12(21), 11118, doi:10.3390/app122111118. Its algorithms
-and figures are images, so that every line is our reading of the text. Paper 002 compares with another method
-of this name: ``dpmf-hua``.
+and figures are images, so that every line is our reading of the text. Hu & Fang 2023 compares with another
+method of this name: ``dpmf-hua``.
 
 ==================  =============================================================================
 U, Q                a user's own factor and offsets of its rated items; U^ = U + mean Q
@@ -91,7 +91,7 @@ class DPMFYang(AmongTrusted):
 
     References
     ----------
-    Paper 004, doi:10.3390/app122111118, sections 3 and 4.
+    Yang et al. 2022, doi:10.3390/app122111118, sections 3 and 4.
     """
 
     name: ClassVar[str] = "dpmf-yang"

@@ -1,6 +1,6 @@
 """FedMF: user-level distributed matrix factorisation; with the defense ``paillier`` as published.
 
-Paper 001: D. Chai, L. Wang, K. Chen, Q. Yang, "Secure Federated Matrix Factorization", IEEE Intelligent
+D. Chai, L. Wang, K. Chen, Q. Yang, "Secure Federated Matrix Factorization", IEEE Intelligent
 Systems 2021, doi:10.1109/MIS.2020.3014880 (arXiv:1906.05108), section 3, Algorithm 1.
 
 =============  =====================================================================================
@@ -190,7 +190,7 @@ class FedMF(Switches):
 
     References
     ----------
-    Paper 001, D. Chai et al., "Secure Federated Matrix Factorization", doi:10.1109/MIS.2020.3014880
+    Chai et al. 2021, D. Chai et al., "Secure Federated Matrix Factorization", doi:10.1109/MIS.2020.3014880
     (arXiv:1906.05108), section 3, Algorithm 1.
     """
 

@@ -1,6 +1,6 @@
 """FedMVMF: federated multi-view matrix factorisation of explicit ratings.
 
-Paper 000: P. Mai, Y. Pang, "PrivMVMF: Privacy-Preserving Multi-View Matrix Factorization for
+P. Mai, Y. Pang, "PrivMVMF: Privacy-Preserving Multi-View Matrix Factorization for
 Recommender Systems", arXiv:2210.07775, sections 3.2-3.3, Algorithm 1, after
 A. Flanagan et al., arXiv:2004.04256.
 
@@ -418,8 +418,9 @@ class FedMVMF(Switches):
 
     References
     ----------
-    Paper 000, P. Mai, Y. Pang, "PrivMVMF: Privacy-Preserving Multi-View Matrix Factorization for Recommender
-    Systems", arXiv:2210.07775, sections 3.2-3.3, Algorithm 1; A. Flanagan et al., arXiv:2004.04256.
+    Mai & Pang 2022, P. Mai, Y. Pang, "PrivMVMF: Privacy-Preserving Multi-View Matrix Factorization for
+    Recommender Systems", arXiv:2210.07775, sections 3.2-3.3, Algorithm 1; A. Flanagan et al.,
+    arXiv:2004.04256.
     """
 
     update: Literal["semi-als", "sgd"] = "semi-als"

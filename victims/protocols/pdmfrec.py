@@ -1,6 +1,6 @@
 """PDMFRec: matrix factorisation among neighbours, without a server; gradients go one way and without a name.
 
-Paper 003: Z. Li, a report that reproduces E. Duriakova, E. Tragos, B. Smyth et al., "PDMFRec: A Decentralised
+Z. Li, a report that reproduces E. Duriakova, E. Tragos, B. Smyth et al., "PDMFRec: A Decentralised
 Matrix Factorisation with Tunable User-centric Privacy", RecSys 2019, doi:10.1145/3298689.3347035; Algorithm 1
 and equations (1) to (6).
 
@@ -678,7 +678,7 @@ class PDMFRec(Switches):
 
     References
     ----------
-    Paper 003; E. Duriakova et al., RecSys 2019, doi:10.1145/3298689.3347035.
+    Duriakova et al. 2019; E. Duriakova et al., RecSys 2019, doi:10.1145/3298689.3347035.
     """
 
     update: Literal["sgd"] = "sgd"

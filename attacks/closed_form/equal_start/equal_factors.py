@@ -22,7 +22,7 @@ What it assumes: the order of the rows and their scale, uploads in the clear, an
 
 References
 ----------
-Paper 001: D. Chai et al., "Secure Federated Matrix Factorization", arXiv:1906.05108, Algorithm 1 and its
+D. Chai et al., "Secure Federated Matrix Factorization", arXiv:1906.05108, Algorithm 1 and its
 published program.
 """
 

@@ -20,7 +20,7 @@ the first round; clients enough that three levels, or two, are first in two of t
 
 References
 ----------
-Paper 001: D. Chai et al., "Secure Federated Matrix Factorization", arXiv:1906.05108, Algorithm 1 and its
+D. Chai et al., "Secure Federated Matrix Factorization", arXiv:1906.05108, Algorithm 1 and its
 published program.
 """
 

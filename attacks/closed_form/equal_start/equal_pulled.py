@@ -26,7 +26,7 @@ of one client, or of clients that start alike.
 
 References
 ----------
-Paper 001: D. Chai et al., "Secure Federated Matrix Factorization", arXiv:1906.05108, Algorithm 1 and its
+D. Chai et al., "Secure Federated Matrix Factorization", arXiv:1906.05108, Algorithm 1 and its
 published program.
 """
 

@@ -12,7 +12,7 @@ What it assumes: the first round; ratings as they are; all clients' rows on the 
 
 References
 ----------
-Paper 001: D. Chai et al., "Secure Federated Matrix Factorization", arXiv:1906.05108, whose start it is.
+D. Chai et al., "Secure Federated Matrix Factorization", arXiv:1906.05108, whose start it is.
 """
 
 from __future__ import annotations

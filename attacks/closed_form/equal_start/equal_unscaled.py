@@ -25,7 +25,7 @@ What it assumes: the order of the rows, uploads in the clear, six ratings or mor
 
 References
 ----------
-Paper 001: D. Chai et al., "Secure Federated Matrix Factorization", arXiv:1906.05108, Algorithm 1 and its
+D. Chai et al., "Secure Federated Matrix Factorization", arXiv:1906.05108, Algorithm 1 and its
 published program.
 """
 

@@ -94,7 +94,7 @@ def looks_unrated(
 
     References
     ----------
-    Paper 000: P. Mai, Y. Pang, arXiv:2210.07775, section 4, on include-unrated.
+    P. Mai, Y. Pang, arXiv:2210.07775, section 4, on include-unrated.
     """
     away = distance_to_levels(error + predicted, levels)
     gap = predicted * alpha

@@ -13,7 +13,7 @@ than that, while rows that are parallel to many digits tell ratings to half as m
 
 References
 ----------
-Paper 001: D. Chai et al., "Secure Federated Matrix Factorization", arXiv:1906.05108, section 4.
+D. Chai et al., "Secure Federated Matrix Factorization", arXiv:1906.05108, section 4.
 """
 
 from __future__ import annotations

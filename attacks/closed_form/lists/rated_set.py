@@ -30,7 +30,7 @@ and few items are used by many.
 
 References
 ----------
-Paper 000: P. Mai, Y. Pang, "PrivMVMF: Privacy-Preserving Multi-View Matrix Factorization for Recommender
+P. Mai, Y. Pang, "PrivMVMF: Privacy-Preserving Multi-View Matrix Factorization for Recommender
 Systems", arXiv:2210.07775, Eq. (36).
 """
 

@@ -13,7 +13,7 @@ judges itself: the rated rows must lie on the rating grid, and the others be as 
 
 References
 ----------
-Paper 000: P. Mai, Y. Pang, arXiv:2210.07775, section 4, on include-unrated.
+P. Mai, Y. Pang, arXiv:2210.07775, section 4, on include-unrated.
 """
 
 from __future__ import annotations

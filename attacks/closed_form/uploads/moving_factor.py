@@ -81,7 +81,7 @@ def follow(
 
     References
     ----------
-    Paper 001 (arXiv:1906.05108), Eq. (2) and Algorithm 1; the plane is ours.
+    Chai et al. 2021 (arXiv:1906.05108), Eq. (2) and Algorithm 1; the plane is ours.
     """
     batches = grouped(rows, factors, valid, precision)
     if sequence is None and rows.shape[2] > 2:

@@ -19,7 +19,7 @@ explains next to all that is beside the planes.
 
 References
 ----------
-Paper 001: D. Chai et al., "Secure Federated Matrix Factorization", arXiv:1906.05108, with its program.
+D. Chai et al., "Secure Federated Matrix Factorization", arXiv:1906.05108, with its program.
 """
 
 from __future__ import annotations

@@ -152,7 +152,7 @@ def test_whole_stars_of_a_grid_of_halves_are_not_ratings_less_a_number(tmp_path)
 
 
 def test_rows_as_long_as_equal_factors_are_no_copies_alone(tmp_path):
-    """Paper 001's published start with ratings from 0.2 to 1: rows e p lie at the factors, as copies do."""
+    """Chai et al.'s published start with ratings from 0.2 to 1: rows e p lie at the factors, as copies do."""
     rng = np.random.default_rng(7)
     q, levels = np.full((ITEMS, K), 0.01), STARS / 5
     with fl.Recorder(

@@ -173,7 +173,7 @@ def test_no_rows():
     assert np.isnan(found.value).all()
 
 
-# Paper 001's published start, rows sent by item, steps made in another order that nobody sees.
+# Chai et al.'s published start, rows sent by item, steps made in another order that nobody sees.
 
 
 ITEMS_EQUAL_ORDERS, K_EQUAL_ORDERS, SIZES = 30, 5, [12, 12, 11, 10, 9, 8, 6, 4, 3, 1]

@@ -1,4 +1,4 @@
-"""Paper 001's own attack: who is answered, and who is not."""
+"""Chai et al.'s own attack: who is answered, and who is not."""
 
 from __future__ import annotations
 

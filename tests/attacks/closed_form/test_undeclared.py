@@ -51,7 +51,7 @@ def recorded(path: Path, table: np.ndarray, v: np.ndarray, rows_of, dtype=np.flo
 
 
 def after_every(batch: int, k: int, rate: float = RATE):
-    """Paper 001's published program steps after every rating; others after some."""
+    """Chai et al.'s published program steps after every rating; others after some."""
 
     def rows(user, ratings, v):
         u = np.random.default_rng([user, 1]).normal(0, 0.1, k)

@@ -304,7 +304,7 @@ def test_a_decay_that_single_precision_hides_is_none(tmp_path):
     ("regularize", "constant"), [("step", "step_regularization"), ("sample", "regularization")]
 )
 def test_how_the_regularization_of_a_unit_ball_counts(tmp_path, regularize, constant):
-    """Paper 002's Eq. (4) has it once in a step, its program with every rating."""
+    """Hu & Fang's Eq. (4) has it once in a step, its program with every rating."""
     ratings = generate(Synthetic(users=20, items=24, ratings_per_user=9.0, seed=3))
     victim = DecentralisedMF(factors=3, learning_rate=0.01, regularization=0.3, regularize=regularize)
     record(victim, ratings, tmp_path / "t", rounds=[0, 1, 2])

@@ -108,7 +108,7 @@ def test_smoothing_gives_unrated_items_a_second_root():
 
     With c = alpha + (1 - alpha) r in 0 <= r <= 1, an unrated item with m = p . q demands
     c(r) (r - m) = -alpha m, which r = 0 solves and so does r = m - alpha / (1 - alpha). For m above
-    0.61 (alpha = 0.1) the second one rounds to 1. Paper 000, Eq. (42), as corrected.
+    0.61 (alpha = 0.1) the second one rounds to 1. Mai & Pang 2022, Eq. (42), as corrected.
     """
     alpha, m = 0.1, 0.9
     roots = [0.0, m - alpha / (1 - alpha)]

@@ -106,7 +106,7 @@ def test_a_value_that_is_no_product_is_left_out():
 
 @pytest.mark.parametrize("liberal", [0.0])
 def test_weights_that_many_items_have_tell_those_of_single_raters(liberal):
-    """Paper 002 gives a third of the items the weight 1. Items of one rater leave a weight for each level.
+    """Hu & Fang give a third of the items the weight 1. Items of one rater leave a weight for each level.
 
     What is claimed of them is right as often, to three standard deviations of 120 ratings; where no weight
     repeats as well. A guess of the level has 0.2.

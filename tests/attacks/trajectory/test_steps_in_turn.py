@@ -1,4 +1,4 @@
-"""Paper 002's published order: rows at factors of their own, clients that step in an order nobody sees."""
+"""Hu & Fang's published order: rows at factors of their own, clients that step in an order nobody sees."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Paper 004's measures: the split, the two universes, popularity, the implicit model, references, traffic."""
+"""Yang et al.'s measures: split, two universes, popularity, implicit model, references, traffic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Paper 003's Table 2: the cut, the choice by validation alone, and its command."""
+"""Duriakova et al.'s Table 2: the cut, the choice by validation alone, and its command."""
 
 from __future__ import annotations
 

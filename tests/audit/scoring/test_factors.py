@@ -96,7 +96,7 @@ def test_other_closed_forms_read_factors(fedmf, attack):
 
 @pytest.mark.thorough
 def test_noise_that_repeats_hides_no_factor(ratings, tmp_path):
-    """Paper 002 with noise drawn once: the trajectory's start is the client's factor of the first round."""
+    """Hu & Fang 2023 with noise drawn once: the start is the client's factor of the first round."""
     defense = ObjectiveNoise(noise="once")
     record(DecentralisedMF(factors=3), ratings, tmp_path / "t", rounds=range(3, 11), defenses=[defense])
     found = Trajectory().attack(open_transcript(tmp_path / "t").view("server"), 0)
