@@ -43,7 +43,7 @@ import jax
 import pytest
 
 from audit.cli.main import main
-from tests.oracles.simulator import Reference
+from tests.oracles.simulator import SCENARIOS, Reference
 from victims.data.ratings import Ratings
 from victims.data.synthetic import Synthetic, generate
 from victims.protocols.decentralised_mf import DecentralisedMF
@@ -54,11 +54,6 @@ from victims.transcript.recorded import Transcript
 from victims.transcript.view import View
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
-SCENARIOS = [
-    (update, weighting)
-    for update in ("semi-als", "sgd")
-    for weighting in ("observed-only", "include-unrated")
-]
 
 
 @pytest.hookimpl(wrapper=True)

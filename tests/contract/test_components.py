@@ -19,8 +19,8 @@ from audit.scoring.metrics import score_users
 from audit.scoring.score import score
 from audit.scoring.truth import read_truth
 from factorleak import plugins
-from tests.conftest import SCENARIOS, shared
-from tests.oracles.simulator import Reference
+from tests.conftest import shared
+from tests.oracles.simulator import SCENARIOS, Reference
 from victims.common.errors import InputError
 from victims.transcript.beside import truth_path
 from victims.transcript.reader import open_transcript

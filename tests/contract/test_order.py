@@ -15,7 +15,7 @@ from audit.factories import make_attack, make_defenses
 from audit.keys import view_of
 from audit.registry import BUILT_IN
 from audit.scoring.truth import read_truth
-from tests.conftest import SCENARIOS
+from tests.oracles.simulator import SCENARIOS
 from victims.protocols.base import Victim
 from victims.protocols.decentralised_mf import DecentralisedMF
 from victims.protocols.fedmf import FedMF

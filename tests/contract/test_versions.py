@@ -19,9 +19,9 @@ from attacks.base import Reconstruction
 from audit.factories import make_attack, make_defenses
 from audit.keys import view_of
 from audit.registry import BUILT_IN
-from tests.conftest import SCENARIOS, shared
+from tests.conftest import shared
 from tests.contract.test_order import FAST, READ_BY, RECORDINGS, assert_same, slug
-from tests.oracles.simulator import Reference
+from tests.oracles.simulator import SCENARIOS, Reference
 from victims.protocols.decentralised_mf import DecentralisedMF
 from victims.protocols.fedmf import FedMF
 from victims.protocols.fedmvmf import FedMVMF

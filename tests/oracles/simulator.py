@@ -14,6 +14,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+SCENARIOS = [
+    (update, weighting)
+    for update in ("semi-als", "sgd")
+    for weighting in ("observed-only", "include-unrated")
+]
+
 
 @dataclass
 class Reference:

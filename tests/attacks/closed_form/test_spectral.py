@@ -13,8 +13,7 @@ from attacks.base import Reconstruction
 from attacks.closed_form.fit.goodness_of_fit import misfit
 from attacks.closed_form.spectral import Spectral
 from audit.factories import make_defenses
-from tests.conftest import SCENARIOS
-from tests.oracles.simulator import Reference
+from tests.oracles.simulator import SCENARIOS, Reference
 from victims.protocols.fedmvmf import FedMVMF
 from victims.recording import record
 from victims.transcript.reader import open_transcript

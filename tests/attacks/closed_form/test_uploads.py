@@ -29,7 +29,7 @@ from audit.scoring.truth import read_truth
 from tests.attacks.closed_form.test_centres import answers
 from tests.attacks.closed_form.test_spectral import assert_read
 from tests.attacks.root_finding.test_judgement import RULE
-from tests.conftest import SCENARIOS
+from tests.oracles.simulator import SCENARIOS
 from tests.tools.identify import counted
 from victims.transcript.beside import truth_path
 

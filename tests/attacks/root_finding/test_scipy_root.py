@@ -14,8 +14,7 @@ from attacks.root_finding.problems import SemiAlsProblem, SgdProblem
 from attacks.root_finding.scipy_root import Root
 from attacks.root_finding.scipy_solver import METHODS
 from tests.attacks.closed_form.test_spectral import dense, with_constants
-from tests.conftest import SCENARIOS
-from tests.oracles.simulator import Reference
+from tests.oracles.simulator import SCENARIOS, Reference
 
 
 def problems(outside, update: str, weighting: str, *, printed: bool = False):

@@ -27,7 +27,7 @@ from audit.factories import make_defenses
 from audit.keys import view_of
 from audit.scoring.pseudonyms import CLAIMED, CLIENTS, pseudonym_scores
 from audit.scoring.truth import read_truth
-from tests.conftest import SCENARIOS
+from tests.oracles.simulator import SCENARIOS
 from victims.data.subsets import of_users
 from victims.data.synthetic import Synthetic, generate
 from victims.protocols.decentralised_mf import DecentralisedMF

@@ -28,7 +28,7 @@ from audit.scoring.score import score
 from audit.scoring.truth import FactorTruth, factors_beside, read_factors, read_truth
 from defenses.heterogeneous import ObjectiveNoise
 from defenses.row_noise import Laplace
-from tests.conftest import SCENARIOS
+from tests.oracles.simulator import SCENARIOS
 from victims.common.errors import InputError
 from victims.data.subsets import of_users
 from victims.protocols.decentralised_mf import DecentralisedMF

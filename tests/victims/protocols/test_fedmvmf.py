@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from defenses.unrated_sampling import UnratedSampling
-from tests.conftest import SCENARIOS
+from tests.oracles.simulator import SCENARIOS
 from victims.common.errors import InputError
 from victims.data.ratings import Ratings
 from victims.data.subsets import split
