@@ -8,10 +8,8 @@ import signal
 import stat
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
 from audit.cli.output import show
@@ -95,20 +93,10 @@ class TestDisk:
         assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
     @pytest.mark.thorough
-    @pytest.mark.parametrize(
-        "command",
-        ["record", *(pytest.param(name, marks=pytest.mark.thorough) for name in ("audit", "sweep"))],
-    )
-    def test_a_disk_that_fills(self, tmp_path, command):
+    def test_a_disk_that_fills(self, tmp_path):
         """A limit on the size of files stands for the end of a disk; nothing half-written is left."""
         out = tmp_path / "out"
-        words = {
-            "audit": ["audit", *ONE, "--out", out / "R"],
-            "record": ["record", out / "t", "--data", SMALL],
-            "sweep": ["sweep", "--data", SMALL, "--update", "sgd", "--weighting", "observed-only",
-                      "--attacks", "spectral", "--scales", "0,1", "--rounds", "1", "--jobs", "2",
-                      "--out", out / "S"],
-        }[command]  # fmt: skip
+        words = ["audit", *ONE, "--out", out / "R"]
         limited = ["bash", "-c", 'ulimit -f 20; exec "$@"', "-", sys.executable, "-m", "audit"]
         # what is compiled already, by JAX or by Python, is read and stays whole
         settings = {
@@ -199,37 +187,6 @@ class TestDamagedCells:
         for row in (*before, *after):
             row.pop("seconds")
         assert before == after
-
-
-class TestTwoRuns:
-    """Before: of two audits into one directory one failed, of two sweeps both, and nothing was written."""
-
-    @pytest.mark.parametrize(
-        "words",
-        [
-            pytest.param(
-                ["sweep", "--data", SMALL, "--update", "semi-als", "--weighting", "observed-only",
-                 "--attacks", "spectral", "--scales", "0,1", "--rounds", "2", "--jobs", "1"],
-                marks=pytest.mark.thorough,
-            ),
-        ],
-    )  # fmt: skip
-    def test_both_end_as_one_alone(self, run, tmp_path, words):
-        """One of two sweeps works in processes of its own, the other and the one alone do not."""
-        start = partial(subprocess.Popen, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        several = ["--jobs", "2"] if "--jobs" in words else []
-        both = [
-            start([sys.executable, "-m", "audit", *words, *more, "--out", str(tmp_path / "both")])
-            for more in (several, [])
-        ]
-        errors = [process.communicate()[1] for process in both]
-        assert [process.returncode for process in both] == [0, 0], errors
-        assert run(*words, "--out", tmp_path / "alone")[0] == 0
-        shared, alone = (
-            pd.read_json(tmp_path / name / "results.json").drop(columns=["seconds"])
-            for name in ("both", "alone")
-        )
-        pd.testing.assert_frame_equal(shared, alone)
 
 
 class TestText:
