@@ -1,9 +1,9 @@
 """Every victim, defense and attack by name. One line each; other packages add theirs by entry point.
 
-Both become an ``Entry`` with a location "module:class" in the table that ``entries`` gives, and are made in
-one way (``audit.factories``). Ours are no entry points themselves: a checkout that is not installed has none,
-an editable installation has those of the day it was installed, and a location alone says neither the
-summary that lists show nor the cost that plans go by, for which every class would have to be imported.
+Both become an ``Entry`` with a location "module:class" in the table that ``entries`` gives. Ours are no
+entry points themselves: a checkout that is not installed has none, an editable installation has those of
+the day it was installed, and a location alone says neither the summary that lists show nor the cost that
+plans go by, for which every class would have to be imported.
 """
 
 from __future__ import annotations
