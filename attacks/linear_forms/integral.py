@@ -1,0 +1,256 @@
+"""The integral over a client's few unknown numbers: modes from a grid, and importance sampling around them.
+
+A client of forty ratings often has several sets of numbers that put its rows about equally near the levels;
+whoever picks the best of them claims too much. So a mixture of Student laws at the modes, and of the cells of
+a coarse grid for what the modes miss, proposes points, and each counts by its posterior over the density with
+which it was proposed (Owen & Zhou 2000, doi:10.1080/01621459.2000.10473909).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Int
+from scipy.special import gammaln, logsumexp
+
+from attacks.linear_forms.posterior import (
+    Data,
+    Prior,
+    Program,
+    ascend,
+    densities,
+    evidence_table,
+    levels_of,
+)
+
+# root mean squares of the errors and of the predictions that are tried, in stars
+SCALES = np.geomspace(0.3, 6.5, 36)
+LENGTHS = np.concatenate([[0.003, 0.03, 0.06], np.arange(0.12, 4.9, 0.12)])
+NOISES = np.array([0.1, 0.4])  # of a level
+LOOKED_AT = 40  # rows of a client that the grid is evaluated on, spread over all
+STARTS, MODES = 20, 12  # for each size of the noise, and after a few steps for all
+FROM_MODES, FROM_CELLS = 300, 130  # points
+WIDER, DEGREES = 1.3, 5.0  # than the modes' own information says
+FLATTER = 0.6  # of the grid's evidence, by which its cells are drawn
+ANSWERING = 128  # points of most weight, over which answers are averaged
+TRUST = (
+    0.85  # power of the likelihood in answers: rows are not quite as the model has them (arXiv:1506.06101)
+)
+
+_EDGES = np.concatenate(
+    [[np.log(LENGTHS[0]) - 1], np.log(LENGTHS[1:] * LENGTHS[:-1]) / 2, [np.log(LENGTHS[-1]) + 0.02]]
+)
+_LOG_SCALES = np.log(SCALES)
+_WIDTH = _LOG_SCALES[1] - _LOG_SCALES[0]
+
+
+class Modes(NamedTuple):
+    """Where the posterior of some clients is high."""
+
+    x: Float[np.ndarray, "clients modes unknowns"]
+    own_sign: Float[np.ndarray, "clients modes"]
+    mass: Float[np.ndarray, "clients modes"]  # log, by Laplace's method; -inf of a mode that came twice
+    information: Float[np.ndarray, "clients modes unknowns unknowns"]
+
+
+class Points(NamedTuple):
+    """Weighted points of some clients."""
+
+    x: Float[np.ndarray, "clients points unknowns"]
+    own_sign: Float[np.ndarray, "clients points"]
+    likelihood: Float[np.ndarray, "clients points"]  # logs of these three
+    prior: Float[np.ndarray, "clients points"]
+    proposed: Float[np.ndarray, "clients points"]
+
+    def log_weights(self, trust: float = 1.0) -> Float[np.ndarray, "clients points"]:
+        """Log of posterior over proposal, not normalised."""
+        out = trust * self.likelihood + self.prior - self.proposed
+        return np.where(np.isfinite(out), out, -1e30)
+
+    @property
+    def evidence(self) -> Float[np.ndarray, " clients"]:
+        """Log of the integral."""
+        return logsumexp(self.log_weights(), axis=1) - np.log(self.x.shape[1])
+
+
+def single(tree: Any) -> Any:
+    """A tuple of arrays in single precision, as the compiled part takes them."""
+    return type(tree)(*(jnp.asarray(part, jnp.float32) for part in tree))
+
+
+def searched(
+    program: Program, data: Data, levels: Float[np.ndarray, " levels"], n_more: int
+) -> tuple[Modes, Float[np.ndarray, "clients 2 A B"]]:
+    """Starts: the best local maxima of the grid at each size of the noise; and the grid at the largest."""
+    gap = np.diff(levels).min()
+    arguments = (jnp.asarray(part, jnp.float32) for part in (SCALES, LENGTHS, NOISES * gap))
+    some = single(_spread(data))
+    table = np.asarray(evidence_table(program, *arguments, some, jnp.float32(levels)), float)
+    around = np.pad(table, ((0, 0),) * 3 + ((1, 1), (1, 1)), constant_values=-np.inf)
+    n_scales, n_lengths = table.shape[3:]
+    steps = [(i, j) for i in range(3) for j in range(3) if (i, j) != (1, 1)]
+    beside = np.max([around[..., i : i + n_scales, j : j + n_lengths] for i, j in steps], axis=0)
+    worth = np.where(table >= beside, table, table - 1e6).reshape(*table.shape[:2], -1)
+    best = np.argpartition(-worth, STARTS, axis=-1)[..., :STARTS]
+    sign, i, j = (part.reshape(len(table), -1) for part in np.unravel_index(best, table.shape[2:]))
+    x = np.zeros((*sign.shape, n_more + 4))
+    x[..., 0], x[..., 1] = _LOG_SCALES[i], np.log(LENGTHS)[j]
+    x[..., -2] = np.log(2.0)
+    x[..., -1] = np.repeat(np.log(NOISES * gap), STARTS)
+    nothing = np.zeros(sign.shape)
+    return Modes(x, 1.0 - 2 * sign, nothing, np.zeros((*sign.shape, 0, 0))), table[:, -1]
+
+
+def _spread(data: Data) -> Data:
+    """Some rows of each client, evenly from those that it has."""
+    there = np.asarray(data.there, bool)
+    n_rows = there.sum(axis=1, keepdims=True)
+    step = np.maximum(n_rows / LOOKED_AT, 1.0)
+    place = np.minimum((np.arange(LOOKED_AT) * step).astype(int), there.shape[1] - 1)
+    row = np.take_along_axis(np.argsort(~there, axis=1, kind="stable"), place, axis=1)
+    client = np.arange(len(there))[:, None]
+    return Data(*(np.asarray(part)[client, row] for part in data))
+
+
+def climbed(
+    modes: Modes,
+    program: Program,
+    data: Data,
+    levels: Float[np.ndarray, " levels"],
+    prior: Prior,
+    n_steps: int,
+) -> Modes:
+    """Climb on; modes that meet count once, and the best ``MODES`` are kept."""
+    given = jnp.float32(modes.x), jnp.float32(modes.own_sign)
+    end = ascend(*given, program, single(data), jnp.float32(levels), single(prior), n_steps)
+    x, value, information = (np.asarray(part, float) for part in end)
+    n = x.shape[-1]
+    lost = ~(np.isfinite(x).all(-1) & np.isfinite(information).all((-1, -2)) & np.isfinite(value))
+    information = np.where(lost[..., None, None], np.eye(n), information)
+    mass = value - np.linalg.slogdet(information)[1] / 2 + n * np.log(2 * np.pi) / 2
+    order = np.argsort(np.where(lost, np.inf, -mass), axis=1)
+    x = np.take_along_axis(np.where(np.isfinite(x), x, 0.0), order[..., None], 1)
+    own_sign = np.take_along_axis(modes.own_sign, order, 1)
+    mass, lost = np.take_along_axis(mass, order, 1), np.take_along_axis(lost, order, 1)
+    information = np.take_along_axis(information, order[..., None, None], 1)
+    apart = np.abs(x[:, :, None] - x[:, None])
+    same = (apart[..., 0] < 0.02) & (apart[..., 1] < 0.1) & (apart[..., -1] < 0.2)
+    same &= own_sign[:, :, None] == own_sign[:, None]
+    for mode in range(1, x.shape[1]):
+        lost[:, mode] |= (same[:, mode, :mode] & ~lost[:, :mode]).any(axis=1)
+    # distinct ones first
+    first = np.argsort(lost, axis=1, kind="stable")[:, :MODES]
+    mass = np.where(lost, -np.inf, mass)
+    take = np.take_along_axis
+    return Modes(
+        take(x, first[..., None], 1),
+        take(own_sign, first, 1),
+        take(mass, first, 1),
+        take(information, first[..., None, None], 1),
+    )
+
+
+def sampled(
+    modes: Modes,
+    table: Float[np.ndarray, "clients 2 A B"],
+    program: Program,
+    data: Data,
+    levels: Float[np.ndarray, " levels"],
+    prior: Prior,
+    rng: np.random.Generator,
+) -> Points:
+    """Points from the modes and from the cells of the grid, with their densities."""
+    n_clients, n_modes, n = modes.x.shape
+    client = np.arange(n_clients)[:, None]
+    mass = np.where(np.isfinite(modes.mass), modes.mass, -1e30)
+    share = np.exp(0.7 * (mass - mass.max(axis=1, keepdims=True)))
+    share /= share.sum(axis=1, keepdims=True)
+    drawn = (rng.random((n_clients, 1)) + np.arange(FROM_MODES)) / FROM_MODES
+    mode = (drawn[..., None] > np.cumsum(share, axis=1)[:, None, :-1]).sum(-1)
+    root = np.linalg.cholesky(np.linalg.inv(modes.information))
+    normal = rng.standard_normal((n_clients, FROM_MODES, n))
+    student = WIDER * normal / np.sqrt(rng.chisquare(DEGREES, (n_clients, FROM_MODES, 1)) / DEGREES)
+    near = modes.x[client, mode] + np.einsum("cpij,cpj->cpi", root[client, mode], student)
+    chance = _cells(table, prior.product)
+    anywhere, side = _in_cells(chance, prior, rng)
+    x = np.concatenate([near, anywhere], axis=1)
+    own_sign = np.concatenate([modes.own_sign[client, mode], side], axis=1)
+    by_mode = np.full((*x.shape[:2], n_modes), -np.inf)
+    root_of = np.linalg.slogdet(modes.information)[1] / 2
+    for one in range(n_modes):
+        apart = x - modes.x[:, one][:, None]
+        square = ((apart @ modes.information[:, one]) * apart).sum(-1) / WIDER**2
+        law = np.log(share[:, one] + 1e-300)[:, None] + root_of[:, one][:, None]
+        law = law - (DEGREES + n) / 2 * np.log1p(square / DEGREES)
+        here = (modes.own_sign[:, one][:, None] == own_sign) & (share[:, one] > 1e-4)[:, None]
+        by_mode[..., one] = np.where(here, law, -np.inf)
+    constant = gammaln((DEGREES + n) / 2) - gammaln(DEGREES / 2) - n / 2 * np.log(DEGREES * np.pi * WIDER**2)
+    total = FROM_MODES + FROM_CELLS
+    proposed = np.logaddexp(
+        logsumexp(by_mode, axis=-1) + constant + np.log(FROM_MODES / total),
+        _density_in_cells(x, own_sign, chance, prior) + np.log(FROM_CELLS / total),
+    )
+    given = jnp.float32(x), jnp.float32(own_sign)
+    both = np.asarray(densities(*given, program, single(data), jnp.float32(levels), single(prior)), float)
+    return Points(x, own_sign, both[..., 0], both[..., 1], proposed)
+
+
+def answers(
+    points: Points, program: Program, data: Data, levels: Float[np.ndarray, " levels"]
+) -> Float[np.ndarray, "clients rows levels"]:
+    """Probability of each level of each row."""
+    log_weight = points.log_weights(TRUST)
+    best = np.argsort(-log_weight, axis=1)[:, :ANSWERING]
+    weight = np.take_along_axis(log_weight, best, 1)
+    weight = np.exp(weight - logsumexp(weight, axis=1, keepdims=True))
+    x = np.take_along_axis(points.x, best[..., None], 1)
+    own_sign = np.take_along_axis(points.own_sign, best, 1)
+    arrays = (jnp.float32(part) for part in (x, own_sign, weight))
+    return np.asarray(levels_of(*arrays, program, single(data), jnp.float32(levels), TRUST), float)
+
+
+def _cells(table: np.ndarray, product: Float[np.ndarray, "clients 2"]) -> Float[np.ndarray, "clients 2 A B"]:
+    """Chances with which cells of the grid are drawn."""
+    sums = _LOG_SCALES[:, None] + np.log(LENGTHS)
+    mean, deviation = (part[:, None, None, None] for part in product.T)
+    log_chance = FLATTER * table - ((sums - mean) / np.hypot(deviation, 0.3)) ** 2 / 2
+    flat = log_chance.reshape(len(table), -1)
+    chance = np.exp(flat - flat.max(axis=1, keepdims=True))
+    chance /= chance.sum(axis=1, keepdims=True)
+    return (0.95 * chance + 0.05 / chance.shape[1]).reshape(table.shape)
+
+
+def _in_cells(
+    chance: np.ndarray, prior: Prior, rng: np.random.Generator
+) -> tuple[Float[np.ndarray, "clients points unknowns"], Float[np.ndarray, "clients points"]]:
+    """Points anywhere in the cells that are drawn; what cells do not tell, from the prior."""
+    n_clients, n = prior.mean.shape
+    total = np.cumsum(chance.reshape(n_clients, -1), axis=1)
+    drawn = (rng.random((n_clients, 1)) + np.arange(FROM_CELLS)) / FROM_CELLS * total[:, -1:]
+    # all clients in one search: each one's chances begin where those of the one before end
+    offset = 2.0 * np.arange(n_clients)[:, None]
+    cell = np.searchsorted((total + offset).ravel(), (drawn + offset).ravel()).reshape(drawn.shape)
+    cell = np.minimum(cell - np.arange(n_clients)[:, None] * total.shape[1], total.shape[1] - 1)
+    sign, i, j = np.unravel_index(cell, chance.shape[1:])
+    normal = rng.standard_normal((n_clients, FROM_CELLS, n))
+    x = np.asarray(prior.mean)[:, None] + np.asarray(prior.deviation)[:, None] * normal
+    x[..., 0] = _LOG_SCALES[i] + _WIDTH * (rng.random(cell.shape) - 0.5)
+    x[..., 1] = _EDGES[j] + (_EDGES[j + 1] - _EDGES[j]) * rng.random(cell.shape)
+    return x, 1.0 - 2 * sign
+
+
+def _density_in_cells(
+    x: np.ndarray, own_sign: np.ndarray, chance: np.ndarray, prior: Prior
+) -> Float[np.ndarray, "clients points"]:
+    """Log of the density with which ``_in_cells`` proposes points."""
+    i: Int[np.ndarray, "clients points"] = np.floor((x[..., 0] - _LOG_SCALES[0]) / _WIDTH + 0.5).astype(int)
+    j = np.searchsorted(_EDGES, x[..., 1]) - 1
+    inside = (i >= 0) & (i < SCALES.size) & (j >= 0) & (j < LENGTHS.size)
+    i, j = i.clip(0, SCALES.size - 1), j.clip(0, LENGTHS.size - 1)
+    rest = (x[..., 2:] - prior.mean[:, None, 2:]) / prior.deviation[:, None, 2:]
+    cell = chance[np.arange(len(x))[:, None], (own_sign < 0).astype(int), i, j]
+    density = np.log(cell) - np.log(_WIDTH * (_EDGES[j + 1] - _EDGES[j])) - (rest**2).sum(-1) / 2
+    density -= np.log(prior.deviation[:, None, 2:]).sum(-1) + rest.shape[-1] * np.log(2 * np.pi) / 2
+    return np.where(inside, density, -np.inf)

@@ -1,0 +1,237 @@
+"""The posterior of one client's ratings and numbers: rows are a linear form of ratings, and noise.
+
+With the coordinates a_k, z_k of row k along the leading right singular vectors of a client's rows, and b_k of
+the item's broadcast factor along the first,
+
+    r_k = A (a_k + Q . z_k) / f_k + B b_k + noise,    r_k one of the levels, with a prior
+
+One exact step has no noise: A = 1 / (rate |p|) and B = |p|. Minibatches, local epochs, shuffles, rounding and
+noise that was added make it noise: ``Q`` follows a factor that moves during a pass, ``f_k`` is 1 but for some
+rows of a ragged last minibatch, and the size of the noise is one more unknown. Noise that comes from a moving
+factor is proportional to the error of its row, noise that was added is not; ``relative`` says how much is.
+
+All is in units of (highest - lowest level) / 4, a star on five-star scales, and of the client's own root mean
+squares of a and b. Student's law for the noise, so that single rows do not decide.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from scipy.special import gammaln
+
+FREEDOM = 8.0  # degrees of Student's law
+LOG_CONSTANT = float(gammaln((FREEDOM + 1) / 2) - gammaln(FREEDOM / 2) - np.log(FREEDOM * np.pi) / 2)
+LEAST_NOISE = 0.01  # of the variance, that does not depend on a row's error
+OUTLIER = -8.0  # log-likelihood below which a row tells nothing of where to look
+IN_LAST = np.array([0.81, 0.15, 0.04])  # of the rows: never, once and twice in a ragged last minibatch
+LOST = 0.9  # at most, of the information, because levels are not known
+
+
+class Program(NamedTuple):
+    """What clients may have done, as far as the form of their rows tells."""
+
+    sign: float  # 1 where rows are changes, -1 where they are gradients
+    relative: float  # share of the noise's variance that is proportional to the error's square
+    ragged: bool  # whether some rows have another scale, as of a smaller last minibatch
+
+
+class Data(NamedTuple):
+    """Some clients' rows; 0 on padding."""
+
+    coordinates: Float[Array, "clients rows directions"]
+    along: Float[Array, "clients rows"]
+    there: Float[Array, "clients rows"]  # 1, or 0 on padding
+    log_prior: Float[Array, "clients rows levels"]
+
+
+class Prior(NamedTuple):
+    """Normal laws of the unknowns (log A, log B, Q, log f, log of the noise), and of log A + log B."""
+
+    mean: Float[Array, "clients unknowns"]
+    deviation: Float[Array, "clients unknowns"]
+    product: Float[Array, "clients 2"]  # mean and deviation of log A + log B, which clients share
+
+
+class _Terms(NamedTuple):
+    likelihood: Array
+    slopes: Array  # of the prediction by all unknowns but the noise: (rows, components, unknowns - 1)
+    z: Array  # (rows, components, levels)
+    log_joint: Array  # the same
+    log_total: Array  # (rows,)
+    noise: Array  # (rows, levels)
+
+
+def _log_prior(x: Array, prior: Prior) -> Array:
+    t = (x - prior.mean) / prior.deviation
+    product = (x[0] + x[1] - prior.product[0]) / prior.product[1]
+    scales = jnp.log(prior.deviation).sum() + jnp.log(prior.product[1])
+    return -(t @ t + product**2) / 2 - scales - (x.size + 1) * np.log(2 * np.pi) / 2
+
+
+def _terms(x: Array, own_sign: Array, program: Program, data: Data, levels: Array) -> _Terms:
+    n_more = data.coordinates.shape[1] - 1
+    scale, length = jnp.exp(x[0]) * own_sign * program.sign, jnp.exp(x[1]) * own_sign
+    error = scale * (data.coordinates[:, 0] + data.coordinates[:, 1:] @ x[2 : 2 + n_more])
+    known = length * data.along
+    moving = scale * data.coordinates[:, 1:]
+    if program.ragged:
+        longer = 1 + jnp.arange(IN_LAST.size) * (jnp.exp(x[-2]) - 1)
+        factors, log_weight = 1 / longer, jnp.log(IN_LAST) - jnp.log(longer)
+        by_f = -jnp.arange(IN_LAST.size) * jnp.exp(x[-2]) / longer
+    else:
+        factors, log_weight = jnp.ones(1), jnp.zeros(1)
+    errors = error[:, None] * factors
+    parts = [errors, jnp.broadcast_to(known[:, None], errors.shape)]
+    parts += [moving[:, j, None] * factors for j in range(n_more)]
+    if program.ragged:
+        parts.append(errors * by_f)
+    else:
+        parts.append(jnp.zeros_like(errors))  # the number f is there, and moves nothing
+    # what a level says of the row's error: noise of a moving factor is proportional to it
+    told = jax.lax.stop_gradient((levels - known[:, None]) * jnp.exp(-x[0]))
+    spread = jnp.sqrt(1 - program.relative + program.relative * told**2 + LEAST_NOISE)
+    noise = jnp.exp(x[-1]) * spread
+    z = (errors[..., None] + known[:, None, None] - levels) / noise[:, None]
+    law = -(FREEDOM + 1) / 2 * jnp.log1p(z * z / FREEDOM) - jnp.log(spread)[:, None]
+    log_joint = law + data.log_prior[:, None] + log_weight[:, None]
+    log_total = jax.nn.logsumexp(log_joint, axis=(1, 2))
+    likelihood = ((log_total + LOG_CONSTANT) * data.there).sum() + data.there.sum() * (x[0] - x[-1])
+    return _Terms(likelihood, jnp.stack(parts, axis=-1), z, log_joint, log_total, noise)
+
+
+def _step(
+    x: Array, own_sign: Array, program: Program, data: Data, levels: Array, prior: Prior
+) -> tuple[Array, Array, Array]:
+    """Value, gradient and information of the posterior, as if the levels were known (EM)."""
+    terms = _terms(x, own_sign, program, data, levels)
+    weight = jnp.exp(terms.log_joint - terms.log_total[:, None, None]) * data.there[:, None, None]
+    pull = weight * (FREEDOM + 1) / (FREEDOM + terms.z**2)
+    noise = terms.noise[:, None]
+    n_rows = data.there.sum()
+    sums = (pull * terms.z / noise).sum(-1)
+    t = (x - prior.mean) / prior.deviation**2
+    both = (x[0] + x[1] - prior.product[0]) / prior.product[1] ** 2
+    gradient = -t.at[:2].add(both)
+    gradient = gradient.at[:-1].add(-jnp.einsum("nc,ncd->d", sums, terms.slopes))
+    gradient = gradient.at[0].add(n_rows).at[-1].add((pull * terms.z**2).sum() - n_rows)
+    information = jnp.diag(1 / prior.deviation**2).at[:2, :2].add(1 / prior.product[1] ** 2)
+    known = jnp.einsum("nc,ncd,nce->de", (pull / noise**2).sum(-1), terms.slopes, terms.slopes)
+    information = information.at[:-1, :-1].add(known)
+    information = information.at[-1, -1].add(2 * n_rows * FREEDOM / (FREEDOM + 3))
+    if program.ragged:
+        times = jnp.arange(IN_LAST.size)
+        longer = 1 + times * (jnp.exp(x[-2]) - 1)
+        gradient = gradient.at[-2].add(-(weight.sum((0, 2)) * times * jnp.exp(x[-2]) / longer).sum())
+    return terms.likelihood + _log_prior(x, prior), gradient, information
+
+
+@partial(jax.jit, static_argnames=("program", "n_steps"))
+def ascend(
+    x: Float[Array, "clients modes unknowns"],
+    own_sign: Float[Array, "clients modes"],
+    program: Program,
+    data: Data,
+    levels: Float[Array, " levels"],
+    prior: Prior,
+    n_steps: int,
+) -> tuple[Array, Array, Array]:
+    """Climb from each start: where it ends, the posterior there, and its information."""
+
+    def climbed(x: Array, own_sign: Array, data: Data, prior: Prior) -> tuple[Array, Array, Array]:
+        def once(_: int, x: Array) -> Array:
+            _value, gradient, information = _step(x, own_sign, program, data, levels, prior)
+            step = jnp.linalg.solve(information, gradient)
+            return x + step.at[:2].set(jnp.clip(step[:2], -0.3, 0.3)).at[2:].set(
+                jnp.clip(step[2:], -0.5, 0.5)
+            )
+
+        x = jax.lax.fori_loop(0, n_steps, once, x)
+        value, _, information = _step(x, own_sign, program, data, levels, prior)
+        return x, value, information
+
+    return jax.vmap(jax.vmap(climbed, (0, 0, None, None)))(x, own_sign, data, prior)
+
+
+@partial(jax.jit, static_argnames="program")
+def densities(
+    x: Float[Array, "clients points unknowns"],
+    own_sign: Float[Array, "clients points"],
+    program: Program,
+    data: Data,
+    levels: Float[Array, " levels"],
+    prior: Prior,
+) -> Float[Array, "clients points 2"]:
+    """Log-likelihood and log-prior of points."""
+
+    def of_client(x: Array, own_sign: Array, data: Data, prior: Prior) -> Array:
+        def of_point(point: tuple[Array, Array]) -> Array:
+            here, sign = point
+            return jnp.stack([_terms(here, sign, program, data, levels).likelihood, _log_prior(here, prior)])
+
+        return jax.lax.map(of_point, (x, own_sign), batch_size=64)
+
+    return jax.vmap(of_client)(x, own_sign, data, prior)
+
+
+@partial(jax.jit, static_argnames="program")
+def levels_of(
+    x: Float[Array, "clients points unknowns"],
+    own_sign: Float[Array, "clients points"],
+    weight: Float[Array, "clients points"],
+    program: Program,
+    data: Data,
+    levels: Float[Array, " levels"],
+    trust: float,
+) -> Float[Array, "clients rows levels"]:
+    """Probability of each level of each row: the mean over weighted points, the likelihood to a power."""
+
+    def of_client(x: Array, own_sign: Array, weight: Array, data: Data) -> Array:
+        def added(total: Array, point: tuple[Array, Array, Array]) -> tuple[Array, None]:
+            here, sign, share = point
+            joint = jax.nn.logsumexp(_terms(here, sign, program, data, levels).log_joint, axis=1)
+            tempered = trust * (joint - data.log_prior) + data.log_prior
+            return total + share * jax.nn.softmax(tempered, axis=-1), None
+
+        total, _ = jax.lax.scan(added, jnp.zeros_like(data.log_prior), (x, own_sign, weight))
+        return total * data.there[:, None]
+
+    return jax.vmap(of_client)(x, own_sign, weight, data)
+
+
+@partial(jax.jit, static_argnames="program")
+def evidence_table(
+    program: Program,
+    scales: Float[Array, " A"],
+    lengths: Float[Array, " B"],
+    noises: Float[Array, " noises"],
+    data: Data,
+    levels: Float[Array, " levels"],
+) -> Float[Array, "clients noises 2 A B"]:
+    """Log-likelihood on a grid of A and B, with each sign of the direction, where nothing else is open."""
+
+    def of_client(data: Data) -> Array:
+        a = data.coordinates[:, 0]
+        spread = jnp.sqrt(1 - program.relative + program.relative * a**2 + LEAST_NOISE)
+
+        def of_plane(plane: tuple[Array, Array]) -> Array:
+            own_sign, noise = plane
+
+            def of_length(length: Array) -> Array:
+                said = own_sign * (program.sign * scales[:, None] * a + length * data.along)
+                z = (said[..., None] - levels) / (noise * spread[:, None])
+                each = jax.nn.logsumexp(-z * z / 2 + data.log_prior, axis=-1)
+                return ((jnp.logaddexp(each, OUTLIER) - jnp.log(spread)) * data.there).sum(-1)
+
+            table = jax.lax.map(of_length, lengths).T
+            return table + data.there.sum() * (jnp.log(scales)[:, None] - jnp.log(noise))
+
+        planes = jnp.tile(jnp.array([1.0, -1.0]), noises.size), jnp.repeat(noises, 2)
+        return jax.lax.map(of_plane, planes).reshape(noises.size, 2, scales.size, lengths.size)
+
+    return jax.vmap(of_client)(data)

@@ -1,0 +1,178 @@
+"""Ratings of clients whose rows are linear in them, with noise: what they share is learned, then each is read.
+
+The arbiter asks whether the levels show at all. The same model with levels that lie three times as close, and
+as often as they turn out to be, stands for rows that are linear in no ratings. What all clients say of the two
+together has to favour ratings, and a client's own rows may not contradict it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy.special import expit, logsumexp
+
+from attacks.linear_forms.forms import Forms, padded, some_of
+from attacks.linear_forms.integral import Modes, Points, answers, climbed, sampled, searched
+from attacks.linear_forms.posterior import Data, Program
+from attacks.linear_forms.shared import Shared, learned, unknown
+
+PASSES, FIRST_PASSES = 3, 2  # of what clients share, and each of them; to choose a program
+FIRST_STEPS, STEPS = 10, 8
+LEARNERS, CHOOSERS = 32, 16  # clients of whom the shared numbers are learned, and the program
+TOGETHER = 32  # clients at once
+ROOM = (32, 128, 512, 4096)  # rows that are compiled for
+FAVOURED = 5.0  # nats, of ratings over what is none, by all learners together
+LARGEST_NOISE = 0.75  # of a level, beyond which nothing is answered
+CLOSER = 2  # levels of what is none for each of ratings
+
+
+class Read(NamedTuple):
+    """What is read of some clients."""
+
+    probability: Float[np.ndarray, "clients rows levels"]
+    follows: Float[np.ndarray, " clients"]  # probability that its rows are linear in ratings at all
+    noise: Float[np.ndarray, " clients"]  # of a level
+
+
+class Model(NamedTuple):
+    """What was learned of all clients."""
+
+    program: Program
+    levels: Float[np.ndarray, " levels"]  # in units of the model
+    shared: Shared
+    evidence: float  # nats, of the clients who were asked
+
+
+class Together(NamedTuple):
+    """Ratings, and what is none, as all clients together say it."""
+
+    ratings: Model
+    none: Model
+
+    @property
+    def favoured(self) -> float:
+        """By how many nats ratings are favoured."""
+        return self.ratings.evidence - self.none.evidence
+
+    @property
+    def shows(self) -> bool:
+        """Whether ratings show in the rows of the clients who were asked."""
+        return self.favoured >= FAVOURED and np.exp(self.ratings.shared.noise[0]) <= LARGEST_NOISE
+
+
+def unit_of(levels: Float[np.ndarray, " levels"]) -> float:
+    """Of the model: a star on five-star scales."""
+    return float(levels[-1] - levels[0]) / 4
+
+
+def learn(forms: Forms, levels: Float[np.ndarray, " levels"], seed: int) -> Together:
+    """Learn from some clients which program they run, what they share, and whether ratings show."""
+    scaled = levels / unit_of(levels)
+    program = _chosen(some_of(forms, np.arange(min(CHOOSERS, len(forms.there)))), scaled, seed)
+    gap = np.diff(scaled).min()
+    n_close = CLOSER * (scaled.size - 1) + 3  # and one more on each side
+    close = np.linspace(scaled[0] - gap / CLOSER, scaled[-1] + gap / CLOSER, n_close)
+    smooth = unknown(n_close)._replace(noise=(np.log(0.8), 0.05))
+    return Together(
+        _learned(forms, program, scaled, unknown(scaled.size), seed, PASSES),
+        _learned(forms, program._replace(ragged=False), close, smooth, seed, PASSES),
+    )
+
+
+def _chosen(forms: Forms, scaled: np.ndarray, seed: int) -> Program:
+    """The program of most evidence: what rows are, of what kind the noise is, whether minibatches are ragged."""
+    program = Program(1.0, 0.9, False)
+    evidence: dict[Program, float] = {}
+    for options in ({"sign": (1.0, -1.0)}, {"relative": (0.9, 0.0)}, {"ragged": (False, True)}):
+        ((name, values),) = options.items()
+        for value in values:
+            one = program._replace(**{name: value})
+            if one not in evidence:
+                found = _learned(forms, one, scaled, unknown(scaled.size), seed, FIRST_PASSES)
+                evidence[one] = found.evidence
+        program = max(evidence, key=evidence.__getitem__)
+    return program
+
+
+def _learned(
+    forms: Forms, program: Program, levels: np.ndarray, shared: Shared, seed: int, n_passes: int
+) -> Model:
+    """Learn what clients share under one program."""
+    rng, gap = np.random.default_rng(seed), float(np.diff(levels).min())
+    fixed = shared.noise if shared.noise[1] < 0.1 else None
+    modes = None
+    evidence = -np.inf
+    for turn in range(n_passes):
+        modes, points, data = _integrated(forms, program, levels, shared, rng, modes)
+        evidence = float(points.evidence.sum())
+        if turn < n_passes - 1:
+            counts = answers(points, program, data, levels).sum(axis=(0, 1))
+            shared = learned(shared, points, forms, gap, counts)
+            if fixed is not None:
+                shared = shared._replace(noise=fixed)
+    return Model(program, levels, shared, evidence)
+
+
+def read(
+    forms: Forms,
+    together: Together,
+    seed: int,
+    log_prior: Float[np.ndarray, "clients rows levels"] | None = None,
+) -> Read:
+    """Read some clients, with what is known of their ratings already, if anything."""
+    rng = np.random.default_rng(seed)
+    model = together.ratings
+    _, points, data = _integrated(forms, model.program, model.levels, model.shared, rng, None, log_prior)
+    none = together.none
+    _, others, _ = _integrated(forms, none.program, none.levels, none.shared, rng, None)
+    follows = expit(points.evidence - others.evidence + np.log(9.0))
+    weight = np.exp(points.log_weights() - logsumexp(points.log_weights(), axis=1, keepdims=True))
+    noise = np.exp((weight * points.x[..., -1]).sum(axis=1)) / np.diff(model.levels).min()
+    return Read(answers(points, model.program, data, model.levels), follows, noise)
+
+
+def _integrated(
+    forms: Forms,
+    program: Program,
+    levels: np.ndarray,
+    shared: Shared,
+    rng: np.random.Generator,
+    modes: tuple[Modes, np.ndarray] | None,
+    log_prior: np.ndarray | None = None,
+) -> tuple[tuple[Modes, np.ndarray], Points, Data]:
+    """Modes, grid and weighted points of some clients."""
+    prior = shared.prior(forms, float(np.diff(levels).min()))
+    shape = (*forms.there.shape, levels.size)
+    each = np.broadcast_to(shared.levels if log_prior is None else log_prior, shape)
+    data = Data(forms.coordinates, forms.along, forms.there, each)
+    n_more = forms.coordinates.shape[2] - 1
+    if modes is None:
+        starts, table = searched(program, data, levels, n_more)
+        found = climbed(starts, program, data, levels, prior, FIRST_STEPS)
+    else:
+        found, table = modes
+    found = climbed(found, program, data, levels, prior, STEPS)
+    points = sampled(found, table, program, data, levels, prior, rng)
+    return (found, table), points, data
+
+
+def room_for(n_rows: int) -> int:
+    """Rows that are compiled for, of a client with so many."""
+    return next(room for room in ROOM if n_rows <= room)
+
+
+def in_batches(n_rows: Int[np.ndarray, " clients"]) -> list[Int[np.ndarray, " some"]]:
+    """Clients of like length together, so many at a time."""
+    order = np.argsort(n_rows, kind="stable")
+    rooms = np.array([room_for(int(n)) for n in n_rows[order]])
+    return [
+        group[start : start + TOGETHER]
+        for room in ROOM
+        for group in [order[rooms == room]]
+        for start in range(0, group.size, TOGETHER)
+    ]
+
+
+__all__ = ["Read", "Together", "in_batches", "learn", "padded", "read", "room_for"]
