@@ -28,8 +28,8 @@ with the u of that moment, and asks for nothing else:
 - rows of positives and of negatives that were drawn (implicit feedback) are told apart by their sign, and
   named by numbers, rounds and other clients (``attacks.closed_form.implicit.implicit_recording``);
 - entries that are not sent follow from those that are (``attacks.closed_form.gaps.gaps``);
-- where all factors of clients and items start equal, rows sent in another order than that of the steps are
-  put in order by what all clients say together (``attacks.closed_form.equal_start.equal_orders``);
+- where all factors of clients and items start equal, rows of one step have as many sizes as there are levels
+  (``attacks.closed_form.equal_step``);
 - several passes in any orders are one step to first order, and ratings are answered where the second order
   leaves one level (``attacks.closed_form.orders.hidden_orders``), also of means over minibatches of which the
   last is smaller (``attacks.closed_form.uneven_recording``);
@@ -49,7 +49,7 @@ with the u of that moment, and asks for nothing else:
   that puts the rows nowhere, sigma is taken for unknown, a mean over the client's ratings, say, and both are
   searched for (``attacks.closed_form.fit.affine_grid``).
 
-No constant of the step, no order of the rows (but where all factors are equal) and, but for momentum and
+No constant of the step, no order of the rows and, but for momentum and
 weights of single rows, no second round is needed.
 
 What is declared of the clients' rule is not believed: a wrong declaration hides nothing from it.
@@ -83,7 +83,7 @@ from attacks.closed_form.centres.centred_recording import read_centred_recording
 from attacks.closed_form.centres.unmirrored import MIRRORED, UPRIGHT
 from attacks.closed_form.coarser_recording import with_coarser
 from attacks.closed_form.common_numbers import Learned, learned_of, pulls_of
-from attacks.closed_form.equal_orders_recording import read_equal_orders
+from attacks.closed_form.equal_step import read_equal_step
 from attacks.closed_form.fit.coarser_grids import coarser_grids, uses_the_highest
 from attacks.closed_form.fit.contradicted import silent_about, unless_biased_alone, unless_off_the_grid
 from attacks.closed_form.fit.other_shifts import unless_shifted
@@ -266,8 +266,8 @@ class Undeclared:
         self, view: View, told: Reconstruction, learned: Learned, options: dict[str, Any]
     ) -> Reconstruction | None:
         """Read all clients together, where few are answered alone; None where nothing explains them."""
-        if ordered := read_equal_orders(view, told, learned.pulls[0]):
-            return unless_shunned(_put_together(self.name, view, ordered, options)[0], view)
+        if equal := read_equal_step(view, told, learned.pulls[0]):
+            return unless_shunned(_put_together(self.name, view, equal, options)[0], view)
         stepped = [] if tells_by_digits(view) else read_adaptive(view, told, learned.pulls)
         if any(len(one.reasons) < one.block.users.size for one in stepped):
             return _put_together(self.name, view, stepped, options)[0]

@@ -34,8 +34,15 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from attacks.closed_form.fit.decoding import distance_to_levels, nearest_level
+from attacks.closed_form.fit.goodness_of_fit import accidental, step_of
+from attacks.closed_form.grid.grid_reading import ACCIDENT, TELLING, near_levels
+from attacks.closed_form.uploads.readings import Numbers, Reading, Rows, reading_of
+from victims.transcript.manifest import Manifest
 
 CLEARLY, EXACT = 30.0, 1e-9  # as in ``attacks.closed_form.grid.rating_grid``
+JUDGED, FEWEST, MOST = 6, 3, 0.75  # ratings of clients, how many, and the share that has to fit a scale
+PARALLEL = 1e-3  # of the rows' size, across their direction: below it they are parallel to the last digit
+NEAR = 1e-3  # stars: what a regularisation that nobody told leaves
 LEAST_ROWS = 4
 REAL = 1e-6  # of a root's size, below which its imaginary part is rounding
 MOST_TRIALS = 2_000
@@ -50,6 +57,60 @@ class Followed(NamedTuple):
     told: Bool[np.ndarray, " users"]
     tried: int
     length: Float[np.ndarray, " users"]
+
+
+def steps_from_equal_factors(
+    numbers: Numbers, rows: Rows, manifest: Manifest, max_misfit: float, *, after: bool = False
+) -> Reading:
+    """Read steps of a scale that is known; ``after`` says that rows are about the factor after the step."""
+    assert rows.sequence is not None
+    levels = np.array(manifest.rating_levels)
+    able = _of_equal_numbers(numbers, rows) & ~np.isnan(rows.scale)
+    offset = rows.offset.max(initial=0)  # what is taken off all ratings alike, or nothing
+    able &= ((rows.offset == offset) | ~rows.item).all(axis=1)
+    counted = numbers.there & able[:, None]
+    found = follow_equal(numbers.scalar, numbers.along, counted, rows.sequence, levels - offset, after=after)
+    value, size = found.value + offset, counted.sum(axis=1)
+    fit = _misfit(value, counted, size, levels)
+    allowed = np.minimum(max_misfit, accidental(size - 2, found.tried, ACCIDENT))
+    chance = step_of(levels) / 4
+    rounding = size * rows.precision * (np.abs(levels).max() + abs(offset))  # each step carries it on
+    allowed = np.minimum(allowed, (NEAR + rounding) / chance)
+    fits = found.told & numbers.whole & (fit < allowed)
+    fits &= fit * chance <= TELLING * _spread(found.error, counted)
+    # a wrong scale fits few ratings by accident, multiples above all, and many nowhere
+    judged = size >= JUDGED
+    believed = judged.sum() < FEWEST or fits[judged].mean() >= MOST
+    return reading_of(
+        near_levels(value, levels),
+        misfit=np.where(fits & believed, fit, np.nan),
+        allowed=allowed,
+        declared=True,
+        steps=size.astype(float),
+        pull=numbers.pull,
+    )
+
+
+def _of_equal_numbers(numbers: Numbers, rows: Rows) -> Bool[np.ndarray, " users"]:
+    """Whose rows are parallel, and lie along the factors of their items."""
+    size = np.linalg.norm(rows.factors, axis=2)
+    equal = (np.abs(np.abs(numbers.along) - size) <= PARALLEL * size) | ~rows.item
+    return (numbers.across < PARALLEL) & equal.all(axis=1)
+
+
+def _misfit(
+    value: Float[np.ndarray, "users rows"], counted: np.ndarray, n_rows: np.ndarray, levels: np.ndarray
+) -> Float[np.ndarray, " users"]:
+    """Mean distance from the grid, of what chance gives."""
+    away = np.where(counted, distance_to_levels(np.nan_to_num(value), levels), 0.0).sum(axis=1)
+    return away / np.maximum(n_rows, 1) / (step_of(levels) / 4)
+
+
+def _spread(error: Float[np.ndarray, "users rows"], counted: np.ndarray) -> Float[np.ndarray, " users"]:
+    """How much errors differ, in stars: alike, or all next to 0, they are on one level by themselves."""
+    n, some = np.maximum(counted.sum(axis=1), 1), np.where(counted, np.nan_to_num(error), 0.0)
+    middle = some.sum(axis=1) / n
+    return np.where(counted, np.abs(some - middle[:, None]), 0.0).sum(axis=1) / n
 
 
 def follow_equal(
