@@ -50,13 +50,12 @@ SIZE = 1 << 20  # numbers (clients x trials) that are followed at a time
 
 
 class Followed(NamedTuple):
-    """Ratings, errors (users, rows) as rows are given, NaN where not told; how many were tried; s_0."""
+    """Ratings, errors (users, rows) as rows are given, NaN where not told; how many were tried."""
 
     value: Float[np.ndarray, "users rows"]
     error: Float[np.ndarray, "users rows"]
     told: Bool[np.ndarray, " users"]
     tried: int
-    length: Float[np.ndarray, " users"]
 
 
 def steps_from_equal_factors(
@@ -126,29 +125,28 @@ def follow_equal(
     users, n = scalar.shape
     tried = 4 * levels.size**2
     value, error = np.full((users, n), np.nan), np.full((users, n), np.nan)
-    length = np.full(users, np.nan)
     if n < LEAST_ROWS or tried > MOST_TRIALS:
-        return Followed(value, error, np.zeros(users, bool), tried, length)
+        return Followed(value, error, np.zeros(users, bool), tried)
     order = np.argsort(np.where(valid, sequence, np.inf), axis=1, kind="stable")
     g, h = (np.take_along_axis(np.where(valid, part, 0.0), order, axis=1) for part in (scalar, along))
     there = np.take_along_axis(valid, order, axis=1)
     at_once = max(1, SIZE // tried)
     for low in range(0, users, at_once):
         here = slice(low, low + at_once)
-        *found, length[here] = _followed(g[here], h[here], there[here], levels, after)
+        found = _followed(g[here], h[here], there[here], levels, after)
         for whole, part in zip((value, error), found, strict=True):
             place = np.empty_like(part)
             np.put_along_axis(place, order[here], part, axis=1)
             whole[here] = place
     value, error = (np.where(valid, part, np.nan) for part in (value, error))
     told = np.isfinite(value).any(axis=1) & (valid.sum(axis=1) >= LEAST_ROWS)
-    return Followed(value, error, told, tried, length)
+    return Followed(value, error, told, tried)
 
 
 def _followed(
     g: np.ndarray, h: np.ndarray, there: np.ndarray, levels: np.ndarray, after: bool
-) -> tuple[Float[np.ndarray, "users rows"], Float[np.ndarray, "users rows"], Float[np.ndarray, " users"]]:
-    """Values, errors and s_0 of the clear best combination; NaN where there is none."""
+) -> tuple[Float[np.ndarray, "users rows"], Float[np.ndarray, "users rows"]]:
+    """Values and errors of the clear best combination; NaN where there is none."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         start, rate = (_starts_after if after else _starts)(g, h, levels)
         away, named = _distances(g, h, there, levels, start, rate, after)
@@ -159,14 +157,13 @@ def _followed(
     clear = np.isfinite(nearest[:, 0]) & (rivals > CLEARLY * nearest[:, 0] + EXACT)
     s, b = (np.take_along_axis(part, best, axis=1)[:, 0] for part in (start, rate))
     value, errors = np.full(g.shape, np.nan), np.full(g.shape, np.nan)
-    length = np.where(clear, s, np.nan)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         for row in range(g.shape[1]):
             error = _error(g[:, row], h[:, row], s, b, after)
             errors[:, row] = np.where(clear, error, np.nan)
             value[:, row] = np.where(clear, error + s * h[:, row], np.nan)
             s = np.where(there[:, row], s + b * error * h[:, row], s)
-    return value, errors, length
+    return value, errors
 
 
 def _error(g: np.ndarray, h: np.ndarray, s: np.ndarray, b: np.ndarray, after: bool) -> np.ndarray:
