@@ -700,9 +700,9 @@ def read(chain):
     return value * np.sign(value.sum(axis=1))[:, None]
 
 
-@pytest.mark.parametrize("k", [2, 3, 5, 20, 100])
+@pytest.mark.parametrize("k", [3, 5, 20, 100])
 def test_order_and_ratings_follow_from_the_directions_of_one_round(k):
-    rows, factors, valid, ratings, step = clients([6, 8, 17, 60] if k == 2 else [2, 3, 17, 60], k, seed=k)
+    rows, factors, valid, ratings, step = clients([2, 3, 17, 60], k, seed=k)
     chain = follow(rows, factors, valid, np.finfo(float).eps)
     assert chain.whole.all()
     np.testing.assert_array_equal(chain.step[1:], step[1:])
