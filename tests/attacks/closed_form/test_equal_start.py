@@ -64,7 +64,6 @@ def record(path, *, levels=STARS, factors=4, start=0.1, mean=False, dtype=np.flo
     return ratings
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(
     "how",
     [
@@ -72,7 +71,7 @@ def record(path, *, levels=STARS, factors=4, start=0.1, mean=False, dtype=np.flo
         pytest.param({"factors": 10, "start": 0.01}, marks=pytest.mark.thorough),
         {"mean": True, "levels": HALVES},
         {"dtype": np.float32},
-        {"pull": 0.05, "start": -0.1},
+        pytest.param({"pull": 0.05, "start": -0.1}, marks=pytest.mark.thorough),
     ],
     ids=str,
 )
@@ -108,57 +107,18 @@ def test_two_sizes_of_rough_rows_are_no_evidence():
 USERS, ITEMS, K = 6, 40, 5
 
 
-def record_in_turn(path, dtype, after: bool, scale: float | None) -> None:
-    """The second round of a program whose factors all start at 0.01; ``scale`` is declared."""
-    rng = np.random.default_rng(3)
-    q, p = np.full((ITEMS, K), 0.01, dtype), np.full((USERS, K), 0.01, dtype)
-    rated = [rng.permutation(ITEMS)[:18] for _ in range(USERS)]
-    stars = [rng.choice(STARS, 18) for _ in range(USERS)]
-    told = {"rule": {"rule": "sgd", "order": "per-rating"}, "constants": {"upload_scale": scale}}
-    with fl.Recorder(path, rating_levels=STARS, **(told if scale else {})) as recorder:
-        for round_ in range(2):
-            sums = np.zeros_like(q)
-            if round_:
-                recorder.broadcast(round_, q)
-            for user in range(USERS):
-                rows = np.zeros((18, K), dtype)
-                for k, (item, rating) in enumerate(zip(rated[user], stars[user], strict=True)):
-                    error, before = dtype(rating) - p[user] @ q[item], p[user].copy()
-                    p[user] += dtype(2e-3) * (error * q[item] - dtype(1e-4) * before)
-                    rows[k] = -2 * error * (p[user] if after else before)
-                sums[rated[user]] += rows
-                if round_:
-                    recorder.upload(round_, user, rows, rated[user])
-                    recorder.truth(user, rated[user], stars[user])
-            q = q - dtype(1e-3) * sums
-
-
-def answered_and_right(path) -> tuple[int, int]:
-    """Clients that are answered, and the share of ratings that is right in clients."""
-    found = fl.attack(path, "undeclared")
-    truth = fl.score(found, transcript=path).set_index("metric")
-    share = truth.loc["rated_rating_accuracy", "value"]
-    return found.users.size - len(found.abstained), round(share * found.users.size)
-
-
-@pytest.mark.parametrize("after", [False, True])
-def test_scale_and_order_tell_the_ratings(tmp_path, after):
-    record_in_turn(tmp_path / "run", np.float64, after, -2.0)
-    assert answered_and_right(tmp_path / "run") == (USERS, USERS)
-
-
 @pytest.mark.parametrize("scale", [None, -7.4])
 def test_without_the_scale_or_under_a_wrong_one_nobody_is_answered(tmp_path, scale):
-    record_in_turn(tmp_path / "run", np.float32, True, scale)
-    assert len(fl.attack(tmp_path / "run", "undeclared").abstained) == USERS
-
-
-@pytest.mark.thorough
-def test_noise_is_not_answered(tmp_path):
-    rng = np.random.default_rng(1)
-    with fl.Recorder(tmp_path / "run", rating_levels=np.arange(1.0, 6.0)) as recorder:
-        recorder.broadcast(0, np.full((ITEMS, K), 0.01))
+    """The first round; with its scale ``test_undeclared`` reads it."""
+    rng, told = np.random.default_rng(3), {"constants": {"upload_scale": scale}} if scale else {}
+    q = np.full((ITEMS, K), 0.01, np.float32)
+    with fl.Recorder(tmp_path / "run", rating_levels=STARS, **told) as recorder:
+        recorder.broadcast(0, q)
         for user in range(USERS):
-            rows = rng.uniform(0.01, 0.05, (18, 1)) * np.ones(K)
-            recorder.upload(0, user, rows, rng.permutation(ITEMS)[:18])
+            p, rows, items = q[0], np.zeros((18, K), np.float32), rng.permutation(ITEMS)[:18]
+            for k, rating in enumerate(rng.choice(STARS, 18).astype(np.float32)):
+                error = rating - p @ q[0]
+                p = p + np.float32(2e-3) * (error * q[0] - np.float32(1e-4) * p)
+                rows[k] = -2 * error * p
+            recorder.upload(0, user, rows, items)
     assert len(fl.attack(tmp_path / "run", "undeclared").abstained) == USERS
