@@ -6,8 +6,7 @@ Factor u and copies w_j of the items, each entry with moments of its own, none a
     m <- a m + (1 - a) g,    s <- b s + c g^2,    x <- (1 - eta d) x + eta m' / (sqrt(s') + eps),
 
 m' = m / (1 - a^t) and s' = s / (1 - b^t) where a rule corrects them. What multiplies the loss goes out but
-for eps, which is in its units; a sum or a mean are the same. The first step tells signs alone,
-and by eps, in double precision, the rest (``attacks.closed_form.adaptive.adaptive_digits``).
+for eps, which is in its units; a sum or a mean are the same. The first step tells signs alone.
 
 The formulas are of NumPy's and of JAX's arrays alike: closed forms step on batches of any shape, and
 ``attacks.client_rules.adaptive_rule`` is the same steps to be differentiated and compiled.

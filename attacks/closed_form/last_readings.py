@@ -1,4 +1,4 @@
-"""What rows say of clients whom nothing else reads: rows that were clipped, made up, or sums of two."""
+"""What rows say of clients whom nothing else reads: rows that were clipped, or made up."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from attacks.closed_form.fit.credible import ROUNDED, without_open_multiples
 from attacks.closed_form.fit.plausible_biases import without_implausible_biases
 from attacks.closed_form.gaps.gaps import reading_with_gaps
 from attacks.closed_form.grid.grid_reading import CLOSER
-from attacks.closed_form.rows.rated_twice import reading_of_rated_twice
 from attacks.closed_form.rows.weighted_zeros import HALF
 from attacks.closed_form.uploads.fitted_chain import chain_of
 from attacks.closed_form.uploads.readings import (
@@ -73,12 +72,6 @@ def _best(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
             best = _unless_one_is_clipped(best, before, rows)
     inexact = ~(best.misfit <= rows.precision**HALF)
     if not (inexact.any() and rows.rows.shape[1] and len(manifest.rating_levels) > 1):
-        return best
-    sums = spread_over(reading_of_rated_twice(some_of(rows, inexact), manifest, max_misfit), inexact)
-    open_ = sums.misfit == np.inf
-    best = fitting_better(best._replace(misfit=np.where(open_, np.nan, best.misfit)), sums)
-    inexact &= ~(best.misfit <= rows.precision**HALF)
-    if not inexact.any():
         return best
     one = spread_over(reading_of_one_clipped(some_of(rows, inexact), manifest, max_misfit), inexact)
     # the longest of rounded rows is farthest off, and the others are a little nearer without it

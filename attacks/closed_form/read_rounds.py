@@ -1,8 +1,8 @@
 """What each round of some clients says: one step, or what several rounds tell together.
 
 A round is read as one step or several first (``attacks.closed_form.gaps.gaps``). Who is read in none of them
-is asked for momentum (rows that hold a share of those of the round before), for weights of single ratings
-that are the same in three rounds, and for several passes in orders that nobody sees, in this order.
+is asked for momentum (rows that hold a share of those of the round before), then for several passes in orders
+that nobody sees.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from attacks.closed_form.common_numbers import Learned
 from attacks.closed_form.fit.credible import without_multiples
 from attacks.closed_form.gaps.gaps import reading_with_gaps
 from attacks.closed_form.orders.hidden_orders import read_hidden_orders
-from attacks.closed_form.rows.row_weights import ROUNDS, read_weighted
 from attacks.closed_form.uploads.carried_rows import without_carried
 from attacks.closed_form.uploads.item_rows import rows_of
 from attacks.closed_form.uploads.own_factors import factors_of
@@ -43,7 +42,7 @@ def read_rounds(
 ) -> list[Round]:
     """Read all rounds of some clients."""
     rounds = [_best(manifest, one, learned, max_misfit) for one in uploads]
-    for reading in (_with_carried, _with_weights, _with_hidden_orders):
+    for reading in (_with_carried, _with_hidden_orders):
         rounds = reading(manifest, uploads, rounds, learned, max_misfit)
     return rounds
 
@@ -98,28 +97,6 @@ def _with_carried(
         found = reading_with_gaps(some_of(clean, told), manifest, max_misfit)
         out[number] = _taken_up(rounds[number], found, here[told])
     return out
-
-
-def _with_weights(
-    manifest: Manifest,
-    uploads: Sequence[Uploads],
-    rounds: list[Round],
-    learned: Learned,
-    max_misfit: float,
-) -> list[Round]:
-    """Read who was read in no round, where rows have weights that are the same in three of them."""
-    rest = ~np.any([part.answered for part, _ in rounds], axis=0)
-    if len(uploads) < ROUNDS or manifest.weighting == "include-unrated" or not rest.any():
-        return rounds
-    # factors move most between these
-    chosen = [uploads[number] for number in (0, (len(uploads) - 1) // 2, -1)]
-    here = np.flatnonzero(rest & chosen[0].same_list(chosen[1]) & chosen[0].same_list(chosen[2]))
-    if not here.size:
-        return rounds
-    three = [rows_of(manifest, one, None, learned.lowered, learned.pulls[0]) for one in chosen]
-    width = min(one.rows.shape[1] for one in three)
-    found = read_weighted([narrowed(some_of(one, here), width) for one in three], manifest, max_misfit)
-    return [*rounds[:-1], _taken_up(rounds[-1], found, here)]
 
 
 def _with_hidden_orders(

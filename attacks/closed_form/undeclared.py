@@ -14,13 +14,9 @@ with the u of that moment, and asks for nothing else:
   (``attacks.closed_form.uploads.carried_rows``);
 - errors that ratings weigh, of implicit feedback with confidences, are told by three rows at a time
   (``attacks.closed_form.rows.confidence_weights``);
-- rows with weights of their own, the same in three rounds, are solved for ratings up to one factor
-  (``attacks.closed_form.rows.row_weights``);
 - ratings less a number that nobody told are read up to their mirror image, which makes the same rows; who is
   which is asked of clients who rated the same items, and of how high people rate
   (``attacks.closed_form.centres.unmirrored``);
-- ratings less a number of each item that nobody told are read by what clients say of the same items
-  (``attacks.closed_form.biases.item_biases``);
 - a bias of the client beside known biases of items leaves a shift of its ratings, which rounds tell
   (``attacks.closed_form.biases.own_biases_recording``);
 - a column of the rows that holds errors, as biases of items do in one table with their factors, tells the
@@ -28,8 +24,8 @@ with the u of that moment, and asks for nothing else:
 - rows of positives and of negatives that were drawn (implicit feedback) are told apart by their sign, and
   named by numbers, rounds and other clients (``attacks.closed_form.implicit.implicit_recording``);
 - entries that are not sent follow from those that are (``attacks.closed_form.gaps.gaps``);
-- where all factors of clients and items start equal, rows sent in another order than that of the steps are
-  put in order by what all clients say together (``attacks.closed_form.equal_start.equal_orders``);
+- where all factors of clients and items start equal, rows of one step have as many sizes as there are levels
+  (``attacks.closed_form.equal_step``);
 - several passes in any orders are one step to first order, and ratings are answered where the second order
   leaves one level (``attacks.closed_form.orders.hidden_orders``), also of means over minibatches of which the
   last is smaller (``attacks.closed_form.uneven_recording``);
@@ -41,16 +37,13 @@ with the u of that moment, and asks for nothing else:
   stars (``attacks.closed_form.fit.coarser_grids``);
 - rows of a client that all hold one vector (noise drawn once per epoch) are ratings less the client's own
   mean in their differences (``attacks.closed_form.uploads.common_vector``);
-- one step of Adam or its relatives tells signs, and in double precision gradients by its last digits
-  (``attacks.closed_form.adaptive.adaptive_digits``);
 - several steps of Adam or its relatives tell ratios of gradients, which several steps of one client share
   (``attacks.closed_form.adaptive.adaptive_recording``);
 - where sigma is the declared one, a single number is left (``attacks.closed_form.grid.rating_grid``); where
   that puts the rows nowhere, sigma is taken for unknown, a mean over the client's ratings, say, and both are
   searched for (``attacks.closed_form.fit.affine_grid``).
 
-No constant of the step, no order of the rows (but where all factors are equal) and, but for momentum and
-weights of single rows, no second round is needed.
+No constant of the step, no order of the rows and, but for momentum, no second round is needed.
 
 What is declared of the clients' rule is not believed: a wrong declaration hides nothing from it.
 
@@ -72,18 +65,15 @@ import numpy as np
 from jaxtyping import Bool
 
 from attacks.base import Progress, Reconstruction, Scope, all_abstain, joined, silent
-from attacks.closed_form.adaptive.adaptive_gradients import gradient_views, of_everybody, tells_by_digits
-from attacks.closed_form.adaptive.adaptive_recording import ONE_STEP, read_adaptive
+from attacks.closed_form.adaptive.adaptive_recording import read_adaptive
 from attacks.closed_form.biases.bias_column import bias_column, with_ones, without_column
 from attacks.closed_form.biases.error_column_recording import read_error_column, with_error_column
-from attacks.closed_form.biases.item_biases_recording import read_item_biases
-from attacks.closed_form.biases.one_bias import views_without_one_bias
 from attacks.closed_form.biases.own_biases_recording import own_biases_of, with_own_biases
 from attacks.closed_form.centres.centred_recording import read_centred_recording
 from attacks.closed_form.centres.unmirrored import MIRRORED, UPRIGHT
 from attacks.closed_form.coarser_recording import with_coarser
 from attacks.closed_form.common_numbers import Learned, learned_of, pulls_of
-from attacks.closed_form.equal_orders_recording import read_equal_orders
+from attacks.closed_form.equal_step import read_equal_step
 from attacks.closed_form.fit.coarser_grids import coarser_grids, uses_the_highest
 from attacks.closed_form.fit.contradicted import silent_about, unless_biased_alone, unless_off_the_grid
 from attacks.closed_form.fit.other_shifts import unless_shifted
@@ -98,7 +88,6 @@ from attacks.closed_form.orders.whole_minibatches import whole_minibatch_views
 from attacks.closed_form.read_rounds import read_rounds
 from attacks.closed_form.round_answers import DIAGNOSTICS, NO_NUMBERS, by_best_round, off_the_grid
 from attacks.closed_form.rows.unrated_rows import obstacle_with_unrated
-from attacks.closed_form.saturated_recording import read_saturated
 from attacks.closed_form.uneven_recording import with_uneven
 from attacks.closed_form.uploads.answered import Answered
 from attacks.closed_form.uploads.common_vector import NO_COMMON_VECTOR, centred_views
@@ -164,17 +153,8 @@ class Undeclared:
             for instead in others:
                 new = self._on_a_grid(instead, key, options, silent)
                 if 2 * len(new.abstained) < instead.users.size:
-                    return of_everybody(new, view, reason)
-        for instead in views_without_one_bias(view):
-            new = self._on_a_grid(instead, key, options, silent)
-            # ratings without the number that is told would be those of another program
-            if new.scope == Scope.SIZES and 2 * len(new.abstained) < instead.users.size:
-                return new  # of all clients
-        saturated = read_saturated(view, pulls_of(view)[0])
-        if saturated is None or 2 * saturated.block.users.size < view.users.size:
-            return found
-        nobody = _nothing_read(self.name, view, options)
-        return _with_sizes(nobody, saturated)
+                    return _of_everybody(new, view, reason)
+        return found
 
     def _on_a_grid(self, view: View, key: int, options: dict[str, Any], progress: Progress) -> Reconstruction:
         """Read all clients; those who are left open as ones who rate in larger steps, if that tells."""
@@ -266,15 +246,10 @@ class Undeclared:
         self, view: View, told: Reconstruction, learned: Learned, options: dict[str, Any]
     ) -> Reconstruction | None:
         """Read all clients together, where few are answered alone; None where nothing explains them."""
-        if ordered := read_equal_orders(view, told, learned.pulls[0]):
-            return unless_shunned(_put_together(self.name, view, ordered, options)[0], view)
-        stepped = [] if tells_by_digits(view) else read_adaptive(view, told, learned.pulls)
-        if any(len(one.reasons) < one.block.users.size for one in stepped):
-            return _put_together(self.name, view, stepped, options)[0]
-        found, scope = read_item_biases(view, told, learned.pulls[0])
-        if not found:
-            found, scope = stepped, Scope.RATINGS_AND_ATTRIBUTES
-        return _put_together(self.name, view, found, options, scope)[0] if found else None
+        if equal := read_equal_step(view, told, learned.pulls[0]):
+            return unless_shunned(_put_together(self.name, view, equal, options)[0], view)
+        stepped = read_adaptive(view, told, learned.pulls)
+        return _put_together(self.name, view, stepped, options)[0] if stepped else None
 
     def obstacle(self, view: View) -> str:
         """Why the attack does not apply, or nothing."""
@@ -287,11 +262,22 @@ class Undeclared:
 
 def _other_rows(view: View) -> Iterator[tuple[Iterator[View], str]]:
     """Views of other rows that those sent tell, and why nothing is told of whom these do not have."""
-    yield gradient_views(view), ONE_STEP
     yield centred_views(view), NO_COMMON_VECTOR
     pull = pulls_of(view)[0]
     yield whole_minibatch_views(view, pull), NO_NUMBERS
     yield views_without_predicted_items(view, pull), NO_NUMBERS
+
+
+def _of_everybody(told: Reconstruction, view: View, reason: str) -> Reconstruction:
+    """Say why nothing is told of those who are not among the clients of another view."""
+    place = np.searchsorted(view.users, told.users)
+    diagnostics = {}
+    for name, own in told.diagnostics.items():
+        diagnostics[name] = np.full(view.users.size, np.nan)
+        diagnostics[name][place] = own
+    rest = np.setdiff1d(view.users, told.users).tolist()
+    reasons = {**told.abstained, **dict.fromkeys(rest, reason)}
+    return replace(told, users=view.users, abstained=reasons, diagnostics=diagnostics)
 
 
 def _rated_alone(view: View) -> bool:
@@ -321,20 +307,6 @@ def _unsized(found: Reconstruction) -> Reconstruction:
         return found
     everybody = np.ones(found.users.size, bool)
     return silent_about(replace(found, scope=Scope.RATINGS_AND_ATTRIBUTES), everybody, MIRRORED)
-
-
-def _with_sizes(nobody: Reconstruction, told: Answered) -> Reconstruction:
-    """Distances between the ratings of some clients, where nobody is answered."""
-    users = told.block.users
-    at = np.searchsorted(nobody.users, users)
-    diagnostics = {name: column.copy() for name, column in nobody.diagnostics.items()}
-    for name, column in zip(DIAGNOSTICS, told.diagnostics.T, strict=True):
-        diagnostics[name][at] = column
-    diagnostics["upright"][at] = np.nan
-    reasons = {user: why for user, why in nobody.abstained.items() if user not in set(users.tolist())}
-    return replace(
-        nobody, blocks=(told.block,), abstained=reasons, diagnostics=diagnostics, scope=Scope.SIZES
-    )
 
 
 def _n_answered(found: Sequence[Answered]) -> int:

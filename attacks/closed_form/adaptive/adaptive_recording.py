@@ -33,7 +33,7 @@ FEWEST_FACTORS, MOST = 3, 400  # factors, and ratings of a client that is fitted
 ROUNDS = 4  # of a client that are fitted, one after the other
 ONE_STEP = (
     "its rows have entries of one size: a single step of Adam or of signs, which tells the signs of errors "
-    "and of the client's factor alone, unless its last digits do (three rows and double precision)"
+    "and of the client's factor alone"
 )
 NOT_FITTED = (
     "its rows look like several steps of Adam or its relatives, and no ratings on the grid that were tried "

@@ -1,4 +1,8 @@
-"""Several steps over all ratings beside known biases of items, a bias of the client among what moves.
+"""Several steps beside known biases of items, a bias of the client among what moves.
+
+Of steps after every rating or minibatch nothing shrinks that bias, which moves with the factor
+(``attacks.closed_form.chains.moving_bias``): ratings are read up to a shift, as those of one step
+(``attacks.closed_form.centres.shifted``). Now for steps over all ratings.
 
 What ``attacks.closed_form.numbers.integer_relation`` says of factors holds of biases: with b_j known, its
 copy on the client and the client's own bias moving by any linear rule, rows are affine in an item's factor,
@@ -19,8 +23,8 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float, Int
 
-from attacks.closed_form.centres.shifted import Shifted, one_sided, read_shifted, told_alone
-from attacks.closed_form.centres.shifted_chain import read_shifted_chain
+from attacks.closed_form.centres.shifted import Shifted, on_steps, one_sided, read_shifted, told_alone
+from attacks.closed_form.chains.moving_bias import with_moving_bias
 from attacks.closed_form.fit.goodness_of_fit import step_of
 from attacks.closed_form.numbers.integer_relation import (
     COARSEST,
@@ -30,6 +34,21 @@ from attacks.closed_form.numbers.integer_relation import (
     span_of,
 )
 from attacks.closed_form.uploads.readings import Rows, some_of
+
+
+def read_shifted_chain(rows: Rows, levels: np.ndarray) -> Shifted:
+    """Read clients that step after every rating or minibatch, beside known biases of items."""
+    users = len(rows.rows)
+    told, above = np.zeros(users, bool), np.full(rows.item.shape, -1)
+    distance = np.zeros(users)
+    for numbers in with_moving_bias(rows):
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            found = on_steps(numbers, rows, levels)
+        new = found.told & ~told
+        above[new], distance[new] = found.above[new], found.distance[new]
+        told |= new
+    return told_alone(above, told, distance, rows.rows.shape[2])
+
 
 ONE = 1e-3  # within which biases have the factor 1
 FEWEST = 4  # ratings of a client

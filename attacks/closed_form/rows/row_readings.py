@@ -7,18 +7,16 @@ fits, and how well it has to.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
-from itertools import product
 
 import numpy as np
 
-from attacks.closed_form.equal_start.equal_readings import with_pull, with_scale, without_scale
 from attacks.closed_form.fit.credible import SLACK
 from attacks.closed_form.fit.goodness_of_fit import step_of
 from attacks.closed_form.grid.grid_reading import near_levels, read, saturated, with_unknown
 from attacks.closed_form.numbers.integer_relation import ratings_in_span
 from attacks.closed_form.rows.confidence_weights import weighed_by_ratings
+from attacks.closed_form.rows.equal_start import steps_from_equal_factors
 from attacks.closed_form.rows.parallel_groups import by_group
 from attacks.closed_form.rows.row_scales import without_row_scales
 from attacks.closed_form.rows.weighted_zeros import HALF, ROUGH, Line, on_one_line
@@ -63,7 +61,9 @@ def best_reading(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
         best = on_the_rest(best, _without_row_scales, ~best.answered | spread, rows, manifest, max_misfit)
         # all items being alike, one length without errors puts any rows on a single level
         if rows.sequence is not None and len(manifest.rating_levels) > 1:
-            best = _of_equal_factors(best, rows, manifest, max_misfit)
+            for after in (False, True):
+                equal = partial(_of_equal_factors, after=after)
+                best = on_the_rest(best, equal, ~best.answered, rows, manifest, max_misfit)
         best = on_the_rest(best, in_span, ~best.answered, rows, manifest, max_misfit)
         inexact = ~(best.misfit <= rows.precision**HALF)
         best = on_the_rest(best, with_unrated, ~best.answered | inexact, rows, manifest, max_misfit)
@@ -83,21 +83,9 @@ def _after_steps(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
     return read(several_steps(rows, after=True), rows, manifest, max_misfit)
 
 
-def _of_equal_factors(best: Reading, rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
-    """Steps after every rating, of clients whose factors' numbers are all equal."""
-    for idea, after in product((with_scale, without_scale, with_pull), (False, True)):
-        open_ = ~best.answered
-        if idea is with_pull:  # all clients tell what they share
-            open_ = np.full(open_.shape, not (best.misfit <= rows.precision**HALF).all())
-        best = on_the_rest(best, partial(_in_turn, idea, after), open_, rows, manifest, max_misfit)
-    return best
-
-
-def _in_turn(
-    idea: Callable[..., Reading], after: bool, rows: Rows, manifest: Manifest, max_misfit: float
-) -> Reading:
-    """Rows of equal factors under one idea: they are parallel, as those of one step."""
-    return idea(one_step(rows), rows, manifest, max_misfit, after=after)
+def _of_equal_factors(rows: Rows, manifest: Manifest, max_misfit: float, *, after: bool) -> Reading:
+    """Steps after every rating, of clients whose factors' numbers are all equal: parallel rows."""
+    return steps_from_equal_factors(one_step(rows), rows, manifest, max_misfit, after=after)
 
 
 def _without_pull(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:

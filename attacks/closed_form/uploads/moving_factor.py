@@ -9,8 +9,8 @@ rows along it, and w_b = sum_j g_j v_j over its items,
 
 with s_b the length of u. So the next batch's direction lies in the plane of d_b and w_b: a test without any
 constant, which finds the order of the rows where the adversary does not see it, and beta_b, up to c, the
-length of every u. With two factors every direction lies in that plane, and three batches are the test
-(``attacks.closed_form.uploads.two_factors``). A row then reads
+length of every u. With two factors every direction lies in that plane, and an order that is not seen stays
+open. A row then reads
 
     r_j = A g_j sqrt|beta_b| + B d_b . v_j / sqrt|beta_b|,    A = 1 / (sigma sqrt|c|),  B = sqrt|c|,
 
@@ -31,7 +31,6 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from attacks.closed_form.uploads.reduction import unit_vectors
-from attacks.closed_form.uploads.two_factors import successors_in_a_plane
 
 PARALLEL = 64.0  # times the last digit of a row: sines below it are no angle
 NEAREST = 4  # batches whose distance from the plane is computed to the last digit
@@ -87,12 +86,9 @@ def follow(
     if sequence is None and rows.shape[2] > 2:
         return _read_off(batches, factors, _successors(batches, precision, clearly), shrink)[0]
     if sequence is None:
-        after = successors_in_a_plane(batches.direction, batches.pull, batches.head, precision)
-    else:
-        after = _in_sequence(batches, sequence)
-    chain, ratio = _read_off(batches, factors, after, shrink)
-    parallel = chain.n_steps <= 1 if sequence is None else np.zeros(len(rows), bool)
-    return chain._replace(whole=chain.whole & (parallel | _one_shrink(ratio, chain.shrink, precision)))
+        return _read_off(batches, factors, np.full(batches.head.shape, -1), shrink)[0]
+    chain, ratio = _read_off(batches, factors, _in_sequence(batches, sequence), shrink)
+    return chain._replace(whole=chain.whole & _one_shrink(ratio, chain.shrink, precision))
 
 
 def grouped(rows: np.ndarray, factors: np.ndarray, valid: np.ndarray, precision: float) -> Batches:

@@ -10,9 +10,6 @@ from attacks.base import Scope
 from attacks.closed_form.chains.pulled_group import one_line
 from attacks.closed_form.fit.contradicted import silent_about
 from attacks.closed_form.lowered import unless_lowered
-from attacks.closed_form.rows.rated_twice import ratings_beside_sums
-from attacks.closed_form.saturated_recording import read_saturated
-from tests.attacks.closed_form.test_centres import HALVES, STARS, answers, sizes
 from tests.attacks.closed_form.test_orders import score
 from tests.oracles.gap_programs import GapProgram, all_of_it, beside_noise, some_twice
 from tests.oracles.shuffled_passes import ShuffledPasses, made_up, recorded
@@ -102,28 +99,6 @@ def test_shuffled_rows_are_not_read(tmp_path, step):
     assert len(fl.attack(view, "undeclared").abstained) == view.users.size
 
 
-def test_ratings_and_their_doubles_explain_the_same_rows():
-    rng = np.random.default_rng(0)
-    h, r = rng.normal(size=20), rng.choice([2.0, 4.0], 20)
-    g = np.append((r - h)[:19], 6 - 2 * h[19])
-    assert len(ratings_beside_sums(g, h, 0 * h, np.arange(1.0, 6))) > 1
-
-
-def test_errors_of_no_grid_are_explained_by_nothing():
-    rng = np.random.default_rng(0)
-    assert not ratings_beside_sums(rng.normal(size=20), rng.normal(size=20), np.zeros(20), np.arange(1.0, 6))
-
-
-def test_errors_of_a_sigmoid_near_0_are_not_called_ratings_beside_sums():
-    """To 0.001 of a star they are linear, which is more than double precision leaves."""
-    rng = np.random.default_rng(0)
-    predicted, r = rng.normal(0, 0.1, 25), rng.choice([3.0, 4.0, 5.0], 25)
-    error = r / 5 - 1 / (1 + np.exp(-predicted))
-    levels = np.arange(1, 11) / 2
-    assert ratings_beside_sums(error, predicted, 0 * error, levels, digit=1e-3)
-    assert not ratings_beside_sums(error, predicted, 0 * error, levels)
-
-
 def test_parallel_rows_without_a_multiple_are_no_pulled_group():
     rng = np.random.default_rng(0)
     sent = np.outer(rng.normal(size=9), rng.normal(size=5))
@@ -201,73 +176,6 @@ def test_two_clients_who_do_not_tell_are_not_answered(tmp_path, attack, less):
         found = fl.attack(tmp_path / name, attack)
         answered = len(found.abstained) < 2 and found.scope != Scope.DIFFERENCES
         assert answered == (name == "told" and not less)
-
-
-# Programs that clip predictions to the grid, of small first factors: all are the lowest level.
-
-
-USERS, ITEMS, K = 8, 40, 6
-TENS = np.arange(1.0, 11.0)
-
-
-def recorded_of_saturated(path, levels, rated, *, less=None, dtype=np.float64, zeros=0):
-    """One step; products are clipped, or next to nothing beside ``less``; zeros of items unrated."""
-    rng = np.random.default_rng(7)
-    q, p = (rng.normal(0, 0.1 if less is None else 1e-4, (n, K)) for n in (ITEMS, USERS))
-    table = np.where(rng.random((USERS, ITEMS)) < 0.5, rng.choice(rated, (USERS, ITEMS)), 0.0)
-    with fl.Recorder(path, rating_levels=levels) as recorder:
-        recorder.broadcast(0, q.astype(dtype))
-        for user, ratings in enumerate(table):
-            items = np.flatnonzero(ratings)
-            products = q[items] @ p[user]
-            predicted = np.clip(products, levels[0], levels[-1]) if less is None else products + less
-            rows = 0.02 / items.size * (ratings[items] - predicted)[:, None] * p[user]
-            rest = np.flatnonzero(ratings == 0)[:zeros]
-            rows = np.concatenate([rows, np.zeros((rest.size, K))])
-            recorder.upload(0, user, rows.astype(dtype), np.concatenate([items, rest]))
-    return table
-
-
-@pytest.mark.parametrize(
-    ("levels", "dtype"),
-    [
-        (STARS, np.float32),
-        pytest.param(STARS, np.float64, marks=pytest.mark.thorough),
-        pytest.param(HALVES, np.float32, marks=pytest.mark.thorough),
-    ],
-)
-def test_distances_are_read_but_of_the_lowest(tmp_path, levels, dtype):
-    table = recorded_of_saturated(tmp_path / "t", levels, levels, dtype=dtype)
-    found = fl.attack(tmp_path / "t", "undeclared")
-    many, right = sizes(found, table)
-    assert found.scope == Scope.SIZES
-    assert right == many >= 0.9 * ((table > levels[0]).sum(axis=1) ** 2).sum()
-
-
-@pytest.mark.parametrize(
-    ("levels", "rated", "less"),
-    [
-        (STARS, STARS, 0.0),
-        pytest.param(STARS, STARS[:-1], 0.0, marks=pytest.mark.thorough),
-        pytest.param(STARS, STARS, 5.0, marks=pytest.mark.thorough),
-    ],
-    ids=[
-        "ratings",
-        "no five",
-        "less the highest",
-    ],
-)
-def test_other_numbers_are_not_taken_for_it(tmp_path, levels, rated, less):
-    """Rows of zeros are of items that nobody rated; what is answered is right, as ratings or as distances."""
-    table = recorded_of_saturated(tmp_path / "t", levels, rated, less=less, dtype=np.float32, zeros=5)
-    found = fl.attack(tmp_path / "t", "undeclared")
-    many, right = (sizes if found.scope == Scope.SIZES else answers)(found, table)
-    assert right == many
-
-
-def test_errors_of_both_signs_are_of_no_lowest_level(tmp_path):
-    recorded_of_saturated(tmp_path / "t", STARS, STARS, less=3.0)
-    assert read_saturated(fl.open_transcript(tmp_path / "t").view("server"), 0.0) is None
 
 
 # Programs that shuffle and average, whose last minibatch is smaller, read by ``undeclared``.

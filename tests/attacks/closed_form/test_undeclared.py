@@ -136,7 +136,6 @@ def test_a_wrong_declaration_hides_nothing(tmp_path, table, declared):
     assert good == answers >= 0.98 * (table > 0).sum()
 
 
-@pytest.mark.parametrize("declared", [pytest.param(True, marks=pytest.mark.thorough), False])
 @pytest.mark.parametrize(
     ("dtype", "after"),
     [
@@ -146,13 +145,10 @@ def test_a_wrong_declaration_hides_nothing(tmp_path, table, declared):
         pytest.param(np.float32, False, marks=pytest.mark.thorough),
     ],
 )
-def test_the_published_start_and_order_of_paper_001(tmp_path, table, declared, dtype, after):
-    """All factors 0.01, a step after every rating, rows in the client's order, no constant of the step told.
-
-    With the scale of the rows, who has four ratings or more is read in the first round; without it six.
-    """
+def test_the_published_start_and_order_of_paper_001(tmp_path, table, dtype, after):
+    """All factors 0.01, a step after every rating, rows in the client's order: their scale alone is told."""
     v = np.full((ITEMS, 20), 0.01)
-    constants = {"upload_scale": -2 * RATE} if declared else {}
+    constants = {"upload_scale": -2 * RATE}
     with fl.Recorder(tmp_path / "t", rating_levels=HALVES, constants=constants) as recorder:
         recorder.broadcast(0, v.astype(dtype))
         for user in range(USERS):
@@ -166,7 +162,7 @@ def test_the_published_start_and_order_of_paper_001(tmp_path, table, declared, d
             recorder.upload(0, user, rows.astype(dtype), items)
     answers, good = right(fl.attack(tmp_path / "t", "undeclared"), table)
     assert good == answers
-    assert answers >= (0.98 if dtype == np.float64 and declared else 0.9) * (table > 0).sum()
+    assert answers >= (0.98 if dtype == np.float64 else 0.9) * (table > 0).sum()
 
 
 def test_multiples_of_the_ratings_need_a_scale_to_be_told(tmp_path):

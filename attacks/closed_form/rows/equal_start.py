@@ -34,8 +34,15 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from attacks.closed_form.fit.decoding import distance_to_levels, nearest_level
+from attacks.closed_form.fit.goodness_of_fit import accidental, step_of
+from attacks.closed_form.grid.grid_reading import ACCIDENT, TELLING, near_levels
+from attacks.closed_form.uploads.readings import Numbers, Reading, Rows, reading_of
+from victims.transcript.manifest import Manifest
 
 CLEARLY, EXACT = 30.0, 1e-9  # as in ``attacks.closed_form.grid.rating_grid``
+JUDGED, FEWEST, MOST = 6, 3, 0.75  # ratings of clients, how many, and the share that has to fit a scale
+PARALLEL = 1e-3  # of the rows' size, across their direction: below it they are parallel to the last digit
+NEAR = 1e-3  # stars: what a regularisation that nobody told leaves
 LEAST_ROWS = 4
 REAL = 1e-6  # of a root's size, below which its imaginary part is rounding
 MOST_TRIALS = 2_000
@@ -43,13 +50,66 @@ SIZE = 1 << 20  # numbers (clients x trials) that are followed at a time
 
 
 class Followed(NamedTuple):
-    """Ratings, errors (users, rows) as rows are given, NaN where not told; how many were tried; s_0."""
+    """Ratings, errors (users, rows) as rows are given, NaN where not told; how many were tried."""
 
     value: Float[np.ndarray, "users rows"]
     error: Float[np.ndarray, "users rows"]
     told: Bool[np.ndarray, " users"]
     tried: int
-    length: Float[np.ndarray, " users"]
+
+
+def steps_from_equal_factors(
+    numbers: Numbers, rows: Rows, manifest: Manifest, max_misfit: float, *, after: bool = False
+) -> Reading:
+    """Read steps of a scale that is known; ``after`` says that rows are about the factor after the step."""
+    assert rows.sequence is not None
+    levels = np.array(manifest.rating_levels)
+    able = _of_equal_numbers(numbers, rows) & ~np.isnan(rows.scale)
+    offset = rows.offset.max(initial=0)  # what is taken off all ratings alike, or nothing
+    able &= ((rows.offset == offset) | ~rows.item).all(axis=1)
+    counted = numbers.there & able[:, None]
+    found = follow_equal(numbers.scalar, numbers.along, counted, rows.sequence, levels - offset, after=after)
+    value, size = found.value + offset, counted.sum(axis=1)
+    fit = _misfit(value, counted, size, levels)
+    allowed = np.minimum(max_misfit, accidental(size - 2, found.tried, ACCIDENT))
+    chance = step_of(levels) / 4
+    rounding = size * rows.precision * (np.abs(levels).max() + abs(offset))  # each step carries it on
+    allowed = np.minimum(allowed, (NEAR + rounding) / chance)
+    fits = found.told & numbers.whole & (fit < allowed)
+    fits &= fit * chance <= TELLING * _spread(found.error, counted)
+    # a wrong scale fits few ratings by accident, multiples above all, and many nowhere
+    judged = size >= JUDGED
+    believed = judged.sum() < FEWEST or fits[judged].mean() >= MOST
+    return reading_of(
+        near_levels(value, levels),
+        misfit=np.where(fits & believed, fit, np.nan),
+        allowed=allowed,
+        declared=True,
+        steps=size.astype(float),
+        pull=numbers.pull,
+    )
+
+
+def _of_equal_numbers(numbers: Numbers, rows: Rows) -> Bool[np.ndarray, " users"]:
+    """Whose rows are parallel, and lie along the factors of their items."""
+    size = np.linalg.norm(rows.factors, axis=2)
+    equal = (np.abs(np.abs(numbers.along) - size) <= PARALLEL * size) | ~rows.item
+    return (numbers.across < PARALLEL) & equal.all(axis=1)
+
+
+def _misfit(
+    value: Float[np.ndarray, "users rows"], counted: np.ndarray, n_rows: np.ndarray, levels: np.ndarray
+) -> Float[np.ndarray, " users"]:
+    """Mean distance from the grid, of what chance gives."""
+    away = np.where(counted, distance_to_levels(np.nan_to_num(value), levels), 0.0).sum(axis=1)
+    return away / np.maximum(n_rows, 1) / (step_of(levels) / 4)
+
+
+def _spread(error: Float[np.ndarray, "users rows"], counted: np.ndarray) -> Float[np.ndarray, " users"]:
+    """How much errors differ, in stars: alike, or all next to 0, they are on one level by themselves."""
+    n, some = np.maximum(counted.sum(axis=1), 1), np.where(counted, np.nan_to_num(error), 0.0)
+    middle = some.sum(axis=1) / n
+    return np.where(counted, np.abs(some - middle[:, None]), 0.0).sum(axis=1) / n
 
 
 def follow_equal(
@@ -65,29 +125,28 @@ def follow_equal(
     users, n = scalar.shape
     tried = 4 * levels.size**2
     value, error = np.full((users, n), np.nan), np.full((users, n), np.nan)
-    length = np.full(users, np.nan)
     if n < LEAST_ROWS or tried > MOST_TRIALS:
-        return Followed(value, error, np.zeros(users, bool), tried, length)
+        return Followed(value, error, np.zeros(users, bool), tried)
     order = np.argsort(np.where(valid, sequence, np.inf), axis=1, kind="stable")
     g, h = (np.take_along_axis(np.where(valid, part, 0.0), order, axis=1) for part in (scalar, along))
     there = np.take_along_axis(valid, order, axis=1)
     at_once = max(1, SIZE // tried)
     for low in range(0, users, at_once):
         here = slice(low, low + at_once)
-        *found, length[here] = _followed(g[here], h[here], there[here], levels, after)
+        found = _followed(g[here], h[here], there[here], levels, after)
         for whole, part in zip((value, error), found, strict=True):
             place = np.empty_like(part)
             np.put_along_axis(place, order[here], part, axis=1)
             whole[here] = place
     value, error = (np.where(valid, part, np.nan) for part in (value, error))
     told = np.isfinite(value).any(axis=1) & (valid.sum(axis=1) >= LEAST_ROWS)
-    return Followed(value, error, told, tried, length)
+    return Followed(value, error, told, tried)
 
 
 def _followed(
     g: np.ndarray, h: np.ndarray, there: np.ndarray, levels: np.ndarray, after: bool
-) -> tuple[Float[np.ndarray, "users rows"], Float[np.ndarray, "users rows"], Float[np.ndarray, " users"]]:
-    """Values, errors and s_0 of the clear best combination; NaN where there is none."""
+) -> tuple[Float[np.ndarray, "users rows"], Float[np.ndarray, "users rows"]]:
+    """Values and errors of the clear best combination; NaN where there is none."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         start, rate = (_starts_after if after else _starts)(g, h, levels)
         away, named = _distances(g, h, there, levels, start, rate, after)
@@ -98,14 +157,13 @@ def _followed(
     clear = np.isfinite(nearest[:, 0]) & (rivals > CLEARLY * nearest[:, 0] + EXACT)
     s, b = (np.take_along_axis(part, best, axis=1)[:, 0] for part in (start, rate))
     value, errors = np.full(g.shape, np.nan), np.full(g.shape, np.nan)
-    length = np.where(clear, s, np.nan)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         for row in range(g.shape[1]):
             error = _error(g[:, row], h[:, row], s, b, after)
             errors[:, row] = np.where(clear, error, np.nan)
             value[:, row] = np.where(clear, error + s * h[:, row], np.nan)
             s = np.where(there[:, row], s + b * error * h[:, row], s)
-    return value, errors, length
+    return value, errors
 
 
 def _error(g: np.ndarray, h: np.ndarray, s: np.ndarray, b: np.ndarray, after: bool) -> np.ndarray:

@@ -1,1 +1,0 @@
-"""Steps from factors that are all equal."""
