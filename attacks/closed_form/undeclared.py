@@ -26,7 +26,7 @@ with the u of that moment, and asks for nothing else:
 - a column of the rows that holds errors, as biases of items do in one table with their factors, tells the
   client's factor row by row (``attacks.closed_form.biases.error_column_recording``);
 - rows of positives and of negatives that were drawn (implicit feedback) are told apart by their sign, and
-  named by numbers, rounds and other clients (``attacks.closed_form.implicit.implicit_recording``);
+  named by counts, rounds and other clients (``attacks.closed_form.implicit.implicit_recording``);
 - entries that are not sent follow from those that are (``attacks.closed_form.gaps.gaps``);
 - where all factors of clients and items start equal, rows sent in another order than that of the steps are
   put in order by what all clients say together (``attacks.closed_form.equal_start.equal_orders``);
@@ -103,6 +103,7 @@ from attacks.closed_form.uneven_recording import with_uneven
 from attacks.closed_form.uploads.answered import Answered
 from attacks.closed_form.uploads.common_vector import NO_COMMON_VECTOR, centred_views
 from attacks.closed_form.uploads.item_rows import BATCH_BYTES
+from attacks.closed_form.uploads.noise_floor import without_noise
 from attacks.obstacles import unreadable
 from victims.common.validation import above, require_fields
 from victims.transcript.view import ITEM, View
@@ -132,6 +133,7 @@ class Undeclared:
         options = {**asdict(self), "seed": key}
         if obstacle := self.obstacle(view):
             return all_abstain(self.name, view.users, obstacle, options)
+        view = without_noise(view)
         rated = view.declared(weighting="observed-only")
         if view.manifest.weighting == "observed-only" or obstacle_with_unrated(view):
             return self._read_rated(rated, key, options, progress)

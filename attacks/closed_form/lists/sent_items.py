@@ -111,11 +111,11 @@ def without_draws(lists: Lists) -> sp.csr_array:
     passing.eliminate_zeros()
     if not passing.nnz or not lasting.nnz:
         return sent
-    drawn = _off_even_draws(passing, lasting) <= EVEN and _off_even_draws(lasting, passing) >= UNEVEN
+    drawn = off_even_draws(passing, lasting) <= EVEN and off_even_draws(lasting, passing) >= UNEVEN
     return lasting if drawn else sent
 
 
-def _off_even_draws(drawn: sp.csr_array, other: sp.csr_array) -> float:
+def off_even_draws(drawn: sp.csr_array, other: sp.csr_array) -> float:
     """How far items are from even draws of all but others, in standard deviations of chi squared."""
     n_items = drawn.shape[1]
     share = np.diff(drawn.indptr) / np.maximum(n_items - np.diff(other.indptr), 1)
