@@ -50,7 +50,8 @@ class Labels(NamedTuple):
 
     def only(self, some: Bool[np.ndarray, " rows"]) -> Labels:
         """Some of the rows."""
-        return Labels(*(column[some] for column in self[:5]), self.two, self.direction)
+        client, round_, item, odds, size = (column[some] for column in self[:5])
+        return Labels(client, round_, item, odds, size, self.two, self.direction)
 
 
 def split(
@@ -141,8 +142,9 @@ def labels_of(view: View) -> Labels | None:
             )
     if not parts:
         return None
-    table = [np.concatenate(column) for column in zip(*parts, strict=True)]
-    return aligned(Labels(*table, _of_labels(nats), directions), view.manifest.n_items)
+    client, round_, item, every, sizes = (np.concatenate(column) for column in zip(*parts, strict=True))
+    labels = Labels(client, round_, item, every, sizes, _of_labels(nats), directions)
+    return aligned(labels, view.manifest.n_items)
 
 
 def _of_labels(nats: Float[np.ndarray, " clients"]) -> Bool[np.ndarray, " clients"]:

@@ -8,7 +8,7 @@ no row names the positives. What all rows say together does, in nats, which are 
   that a negative for m positives, which shows the same counts the other way round, would divide by accident;
 - *repeats*: a negative that is drawn twice has a row twice as large, and that so many are follows from how
   many are drawn; positives all come once (or all as often);
-- *rounds*: positives come again, and negatives are drawn anew, evenly or more often popular ones, or are kept.
+- *rounds*: positives come again, and negatives are drawn anew, evenly or by popularity, or are kept.
   Minibatches of positives come again more often than even draws, for a client uses a quarter of the catalogue
   at most, or never, where one pass goes through all;
 - *popularity*: negatives are drawn evenly, and positives are not. With pi_j the share of the others who use
@@ -42,14 +42,15 @@ from jaxtyping import Float
 from scipy.special import betaln, expit, gammaln, log_softmax, logsumexp, ndtr, xlogy
 
 from attacks.closed_form.implicit.labels import BAR, Labels
-from attacks.closed_form.lists.sent_items import EVEN, UNEVEN, off_even_draws
 
+EVEN, UNEVEN = 3.0, 6.0  # standard deviations of chi squared, up to which counts are of draws, and above not
 STRENGTHS = 2.0 ** np.arange(8)  # of the beta law of the shares, in clients
 MOST_LISTED = 0.5  # of the catalogue, in the mean: else items that many use, unseen, are listed by fewer
 ERRORS = 2.0  # standard errors that are taken off the fourth power of mu
 MOST, FEWEST = 10, 10  # negatives for each positive; positives for each negative
 MISSED = (0.0, 0.02, 0.06)  # of a client's rows, by which counts are off: the side of a row is not sure
 OUTLIER = 0.01  # share of clients, rows or signs that no law explains
+SHARED = 0.02  # of programs, whose positives share a sign
 LASTING = 0.97  # of the positives, that come again
 # how much more often items come again than those of even draws: of minibatches, of draws by popularity
 BATCHES, POPULAR = 2.0 ** np.arange(2, 8), 2.0 ** np.arange(1, 8)
@@ -120,7 +121,7 @@ def _counts(sides: Sides) -> tuple[np.ndarray, np.ndarray]:
     """How many items of both labels each client has in the round where it has most."""
     first, other = (np.stack([np.diff(one.indptr) for one in side]) for side in (sides.first, sides.other))
     best = (first + other).argmax(axis=0)[None]
-    return tuple(np.take_along_axis(one, best, axis=0)[0] for one in (first, other))  # type: ignore[return-value]
+    return tuple(np.take_along_axis(one, best, axis=0)[0] for one in (first, other))
 
 
 def by_counts(sides: Sides) -> Named:
@@ -230,15 +231,11 @@ def by_rounds(sides: Sides) -> Named:
         laws.append(
             (lasting, poisson[0], np.array(poisson[1:]), np.array([*poisson[-BATCHES.size :], passes]))
         )
-    families = []
-    for (lasting, _, _, batches), (kept, anew, popular, _) in (laws, laws[::-1]):
-        families.append(
-            np.concatenate(
-                [[lasting + anew, lasting + kept], lasting + popular, batches + kept, batches + anew]
-            )
-        )
-    null = laws[0][0] + laws[1][0]
-    return _by_families(*families, null, np.ones(n_clients))
+    plus, minus = (
+        np.concatenate([[lasting + anew, lasting + kept], lasting + popular, batches + kept, batches + anew])
+        for (lasting, _, _, batches), (kept, anew, popular, _) in (laws, laws[::-1])
+    )
+    return _by_families(plus, minus, laws[0][0] + laws[1][0], np.ones(n_clients))
 
 
 def by_popularity(sides: Sides, odds: Float[np.ndarray, " clients"]) -> Named:
@@ -304,6 +301,17 @@ def _more_used(plus: np.ndarray, first: sp.csr_array, second: sp.csr_array) -> F
     return np.where(one_label, np.nan, (means[0] - means[1]) / np.sqrt(1 / sizes[0] + 1 / sizes[1]))
 
 
+def off_even_draws(drawn: sp.csr_array, other: sp.csr_array) -> float:
+    """How far items are from even draws of all but others, in standard deviations of chi squared."""
+    n_items = drawn.shape[1]
+    share = np.diff(drawn.indptr) / np.maximum(n_items - np.diff(other.indptr), 1)
+    spread = share * (1 - share)
+    expected, variance = share.sum() - share @ other, spread.sum() - spread @ other
+    able = variance > 1e-9
+    square = (np.bincount(drawn.indices, minlength=n_items) - expected)[able] ** 2 / variance[able]
+    return float((square - 1).sum() / np.sqrt(2 * max(able.sum(), 1)))
+
+
 def by_directions(
     direction: Float[np.ndarray, "clients K"], odds: Float[np.ndarray, " clients"]
 ) -> Float[np.ndarray, " clients"]:
@@ -326,10 +334,8 @@ def by_directions(
         ]
     ).reshape(-1, odds.size)
     total = law.sum(axis=1) + some.sum() * np.log(2)
-    # what the others say alone
-    share = log_softmax(
-        np.concatenate([total[:, None] - law, np.full((1, odds.size), np.log(len(law)))]), axis=0
-    )
+    none = np.full((1, odds.size), np.log(len(law) / SHARED))
+    share = log_softmax(np.concatenate([total[:, None] - law, none]), axis=0)  # what the others say alone
     half = np.zeros((1, odds.size))
     plus, minus = (
         logsumexp(share + np.concatenate([np.log(expit(turn * each)), half + np.log(0.5)]), axis=0)

@@ -12,8 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from victims.transcript.messages import rows_of
-from victims.transcript.view import ITEM, View
+from victims.transcript.view import ITEM, View, rows_of
 
 SMALL = 1e-5  # of the client's largest row, beyond which no row is noise
 GAP = 10.0  # times the largest row of noise, that the smallest other one has at least
