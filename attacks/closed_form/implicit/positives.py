@@ -135,14 +135,11 @@ def by_counts(sides: Sides) -> Named:
     a, b = np.maximum(a, 1), np.maximum(b, 1)
     plus, minus = _laws(a, b, sides.n_items), _laws(b, a, sides.n_items)
     t = a + b
-    # any split is as likely, or each row has one chance
-    share = np.linspace(0.025, 0.5, 20)[:, None]
-    binomial = gammaln(t + 1) - gammaln(a + 1) - gammaln(b + 1)
-    halves = (
-        np.logaddexp(xlogy(a, share) + xlogy(b, 1 - share), xlogy(b, share) + xlogy(a, 1 - share))
-        + binomial
-        - np.log(2)
-    )
+    # any split is as likely, or each row has one chance, about the same in all clients
+    share, spread = np.meshgrid(np.linspace(0.02, 0.5, 25), 10.0 ** np.arange(1, 5), indexing="ij")
+    p, q = ((part * spread).reshape(-1, 1) for part in (share, 1 - share))
+    halves = np.logaddexp(betaln(a + p, b + q), betaln(b + p, a + q)) - betaln(p, q) - np.log(2)
+    halves += gammaln(t + 1) - gammaln(a + 1) - gammaln(b + 1)
     null = np.concatenate([halves, -np.log(t + 1)[None]]) - np.log(t)
     null = null[(null * weight).sum(axis=1).argmax()]
     out = _by_families(plus, minus, null, weight)
