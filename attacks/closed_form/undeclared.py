@@ -89,7 +89,7 @@ from attacks.closed_form.fit.contradicted import silent_about, unless_biased_alo
 from attacks.closed_form.fit.other_shifts import unless_shifted
 from attacks.closed_form.fit.own_lowest import unless_own_lowest
 from attacks.closed_form.fit.shunned_level import OPEN_OFFSET, unless_shunned
-from attacks.closed_form.implicit.implicit_recording import with_positives
+from attacks.closed_form.implicit.implicit_recording import positives_of, with_positives
 from attacks.closed_form.lists.drawn_anew import Sent, sent_in, unless_drawn_anew
 from attacks.closed_form.lists.drawn_items import unless_drawn
 from attacks.closed_form.lists.handed_out import unless_handed_out
@@ -197,6 +197,9 @@ class Undeclared:
     def _read(self, view: View, key: int, options: dict[str, Any], progress: Progress) -> Reconstruction:
         """Read all clients under the weighting that the manifest has."""
         off, levels = np.zeros(view.users.size, bool), np.array(view.manifest.rating_levels)
+        positives = positives_of(view) if levels.size == 1 else None
+        if positives is not None and positives.two.all():
+            return with_positives(_nothing_read(self.name, view, options), view, positives)
         own = own_biases_of(view, view.manifest.upload.regularization)
         if own is not None and own.complete:
             return with_own_biases(_nothing_read(self.name, view, options), own, levels)
@@ -230,7 +233,7 @@ class Undeclared:
                 told, levels, free, learned.lowered, one_scale=one, settled=learned.settled, alike=by_declared
             )
         if levels.size == 1:
-            return with_positives(told, view)
+            return with_positives(told, view, positives)
         rest = _unsized(told)
         if not learned.centred and (instead := self._read_otherwise(view, rest, learned, options)):
             return _fuller(told, unless_drawn_anew(instead, _lists(view), view))

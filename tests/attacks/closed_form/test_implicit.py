@@ -261,7 +261,7 @@ def test_positives_are_named_or_left_open(rule: str, seed: int):
     odds = named(labels, LISTS[rule].get("n_items", 600)).odds
     told = np.abs(odds) >= logit(SURE)
     assert (np.sign(odds) == signs)[told].mean() > 0.97 if told.any() else rule in OPEN
-    assert told.mean() > 0.6 or rule in OPEN | {"evenly used"}
+    assert told.mean() > 0.5 or rule in OPEN | {"evenly used"}
 
 
 def test_rounds_are_put_under_one_label():
