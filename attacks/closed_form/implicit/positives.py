@@ -41,7 +41,7 @@ import scipy.sparse as sp
 from jaxtyping import Float
 from scipy.special import betaln, expit, gammaln, log_softmax, logsumexp, ndtr, xlogy
 
-from attacks.closed_form.implicit.labels import BAR, Labels
+from attacks.closed_form.implicit.labels import WIDEST, Labels
 
 EVEN, UNEVEN = 3.0, 6.0  # standard deviations of chi squared, up to which counts are of draws, and above not
 STRENGTHS = 2.0 ** np.arange(8)  # of the beta law of the shares, in clients
@@ -245,7 +245,14 @@ def by_popularity(sides: Sides, odds: Float[np.ndarray, " clients"]) -> Named:
         return nothing
     first, other, known = first[users], other[users], odds[users]
     x = _more_used(expit(known), first, other)
-    told = np.nan_to_num(_weight(x[np.isfinite(x)]) * x)
+    finite = x[np.isfinite(x)]
+    mu, variance = _two_laws(finite)
+    if not mu > 0:
+        return nothing
+    told = np.nan_to_num(2 * mu * x / variance)
+    one_law, odds_of = (finite**2).mean(), np.minimum(mu * np.abs(finite) / variance, WIDEST)
+    nats = np.log(np.cosh(odds_of)) + np.log(one_law / variance) / 2
+    nats += finite**2 / (2 * one_law) - (finite**2 + mu**2) / (2 * variance)
     positive = known + told > 0
     turn = sp.diags_array(positive * 1.0), sp.diags_array(~positive * 1.0)
     used, drawn = (sp.csr_array(one @ first + two @ other) for one, two in (turn, turn[::-1]))
@@ -253,7 +260,7 @@ def by_popularity(sides: Sides, odds: Float[np.ndarray, " clients"]) -> Named:
         return nothing
     out = np.zeros(odds.size)
     out[users] = told
-    return Named(out, BAR)
+    return Named(out, max(float(nats.sum()), 0.0))
 
 
 def _any(rounds: list[sp.csr_array]) -> sp.csr_array:
@@ -263,17 +270,17 @@ def _any(rounds: list[sp.csr_array]) -> sp.csr_array:
     return out
 
 
-def _weight(x: np.ndarray) -> float:
-    """2 mu / v of a mixture of normal laws of means mu and -mu and variance v; 0 where mu may be 0."""
+def _two_laws(x: np.ndarray) -> tuple[float, float]:
+    """mu and v of a mixture of normal laws of means mu and -mu and variance v; mu is 0 where it may be."""
     if x.size < 2:
-        return 0.0
+        return 0.0, 1.0
     second, fourth = (x**2).mean(), (x**4).mean()
     error = np.std(6 * second * x**2 - x**4) / np.sqrt(x.size)
     power = (3 * second**2 - fourth - ERRORS * error) / 2
     if not power > 0:
-        return 0.0
+        return 0.0, 1.0
     square = np.sqrt(power)
-    return float(2 * np.sqrt(square) / max(second - square, SMALLEST))
+    return float(np.sqrt(square)), float(max(second - square, SMALLEST))
 
 
 def _more_used(plus: np.ndarray, first: sp.csr_array, second: sp.csr_array) -> Float[np.ndarray, " clients"]:
