@@ -22,7 +22,7 @@ with the u of that moment, and asks for nothing else:
 - a column of the rows that holds errors, as biases of items do in one table with their factors, tells the
   client's factor row by row (``attacks.closed_form.biases.error_column_recording``);
 - rows of positives and of negatives that were drawn (implicit feedback) are told apart by their sign, and
-  named by numbers, rounds and other clients (``attacks.closed_form.implicit.implicit_recording``);
+  named by counts, rounds and other clients (``attacks.closed_form.implicit.implicit_recording``);
 - entries that are not sent follow from those that are (``attacks.closed_form.gaps.gaps``);
 - where all factors of clients and items start equal, rows of one step have as many sizes as there are levels
   (``attacks.closed_form.equal_step``);
@@ -79,7 +79,7 @@ from attacks.closed_form.fit.contradicted import silent_about, unless_biased_alo
 from attacks.closed_form.fit.other_shifts import unless_shifted
 from attacks.closed_form.fit.own_lowest import unless_own_lowest
 from attacks.closed_form.fit.shunned_level import OPEN_OFFSET, unless_shunned
-from attacks.closed_form.implicit.implicit_recording import with_positives
+from attacks.closed_form.implicit.implicit_recording import positives_of, with_positives
 from attacks.closed_form.lists.drawn_anew import Sent, sent_in, unless_drawn_anew
 from attacks.closed_form.lists.drawn_items import unless_drawn
 from attacks.closed_form.lists.handed_out import unless_handed_out
@@ -92,6 +92,7 @@ from attacks.closed_form.uneven_recording import with_uneven
 from attacks.closed_form.uploads.answered import Answered
 from attacks.closed_form.uploads.common_vector import NO_COMMON_VECTOR, centred_views
 from attacks.closed_form.uploads.item_rows import BATCH_BYTES
+from attacks.closed_form.uploads.noise_floor import without_noise
 from attacks.obstacles import unreadable
 from victims.common.validation import above, require_fields
 from victims.transcript.view import ITEM, View
@@ -121,6 +122,7 @@ class Undeclared:
         options = {**asdict(self), "seed": key}
         if obstacle := self.obstacle(view):
             return all_abstain(self.name, view.users, obstacle, options)
+        view = without_noise(view)
         rated = view.declared(weighting="observed-only")
         if view.manifest.weighting == "observed-only" or obstacle_with_unrated(view):
             return self._read_rated(rated, key, options, progress)
@@ -175,6 +177,9 @@ class Undeclared:
     def _read(self, view: View, key: int, options: dict[str, Any], progress: Progress) -> Reconstruction:
         """Read all clients under the weighting that the manifest has."""
         off, levels = np.zeros(view.users.size, bool), np.array(view.manifest.rating_levels)
+        positives = positives_of(view) if levels.size == 1 else None
+        if positives is not None and positives.two.all():
+            return with_positives(_nothing_read(self.name, view, options), view, positives)
         own = own_biases_of(view, view.manifest.upload.regularization)
         if own is not None and own.complete:
             return with_own_biases(_nothing_read(self.name, view, options), own, levels)
@@ -208,7 +213,7 @@ class Undeclared:
                 told, levels, free, learned.lowered, one_scale=one, settled=learned.settled, alike=by_declared
             )
         if levels.size == 1:
-            return with_positives(told, view)
+            return with_positives(told, view, positives)
         rest = _unsized(told)
         if not learned.centred and (instead := self._read_otherwise(view, rest, learned, options)):
             return _fuller(told, unless_drawn_anew(instead, _lists(view), view))

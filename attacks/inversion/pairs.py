@@ -21,10 +21,8 @@ from jaxtyping import Bool, Float, Int
 
 from attacks.base import Progress, silent
 from attacks.client_rules.paired_labels import PairedLabels
-from attacks.closed_form.centres.unmirrored import SURE
-from attacks.closed_form.implicit.implicit_recording import OPEN_LABEL, label_estimates
-from attacks.closed_form.implicit.positives import Named, named
-from attacks.closed_form.implicit.sides import joined
+from attacks.closed_form.implicit.implicit_recording import OPEN_LABEL, label_estimates, positives
+from attacks.closed_form.implicit.labels import WIDEST, Labels, aligned
 from attacks.closed_form.uploads.readings import Rows, some_of
 from attacks.closed_form.uploads.reduction import leading_direction
 from attacks.inversion.answers import Found
@@ -193,15 +191,18 @@ def _take_up(view: View, found: Found, split: dict[int, list[tuple[np.ndarray, n
     if not split:
         return
     found.of_labels = True
-    users = np.array(sorted(split))
-    both = [joined(split[user], view.manifest.n_items) for user in users.tolist()]
-    told = named(both, view.manifest.n_items)
-    sure = told.probability >= SURE
-    found.reasons |= dict.fromkeys(users[~sure].tolist(), OPEN_LABEL)
-    if sure.any():
-        some = [one for one, take in zip(both, sure, strict=True) if take]
-        answers = Named(told.positive[sure], told.probability[sure])
-        found.blocks.append(
-            label_estimates(users[sure], some, answers, float(view.manifest.rating_levels[0]))
-        )
-        found.answered[np.searchsorted(found.users, users[sure])] = True
+    users, n_items = np.array(sorted(split)), view.manifest.n_items
+    rows = [
+        np.stack([np.full(items.size, client), np.full(items.size, number), items, signs])
+        for client, user in enumerate(users.tolist())
+        for number, (items, signs) in enumerate(split[user])
+    ]
+    client, number, item, sign = np.concatenate(rows, axis=1)
+    unknown = np.full(client.size, np.nan), np.ones(users.size, bool), np.zeros((users.size, 1))
+    told = positives(aligned(Labels(client, number, item, WIDEST * sign, *unknown), n_items), n_items)
+    assert told is not None
+    found.reasons |= dict.fromkeys(users[~told.told].tolist(), OPEN_LABEL)
+    if told.told.any():
+        named = users[told.told]
+        found.blocks.append(label_estimates(named, told, float(view.manifest.rating_levels[0])))
+        found.answered[np.searchsorted(found.users, named)] = True

@@ -14,8 +14,8 @@ list of N items has n = N / (1 + rho) rated ones:
 Where nothing is declared, the items that are sent may be those that were rated, those and drawn negatives, or
 drawn negatives alone, so that the rated ones are among those that are never sent. In this order these decide:
 
-- two labels of rows (``attacks.closed_form.implicit.implicit_recording.labels_of``): positives were rated,
-  where ``attacks.closed_form.implicit.positives`` names them, and clients where it does not are not answered;
+- two labels of rows (``attacks.closed_form.implicit.labels``): positives were rated, where
+  ``attacks.closed_form.implicit.positives`` names them, and clients where it does not are not answered;
 - whether items that many use are sent more or less often (``attacks.closed_form.lists.sent_items``). Less
   often: the rated ones are among those that are not sent. More often, with ratings on one level and rows that
   are not read: some are drawn, as many as c_u says. Rows of one sign hold none, for positives pull and
@@ -44,10 +44,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from attacks.base import Estimates, Progress, Reconstruction, Scope, all_abstain, silent
-from attacks.closed_form.centres.unmirrored import SURE
-from attacks.closed_form.implicit.implicit_recording import OPEN_LABEL, labels_of
-from attacks.closed_form.implicit.positives import named
-from attacks.closed_form.implicit.sides import Sides
+from attacks.closed_form.implicit.implicit_recording import OPEN_LABEL, Positives, positives_of
 from attacks.closed_form.lists.sent_items import (
     Lists,
     direction_of,
@@ -58,6 +55,7 @@ from attacks.closed_form.lists.sent_items import (
     with_probabilities,
     without_draws,
 )
+from attacks.closed_form.uploads.noise_floor import without_noise
 from attacks.obstacles import nothing_received
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import View
@@ -109,6 +107,7 @@ class RatedSet:
         users = view.users
         if obstacle := self.obstacle(view):
             return all_abstain(self.name, users, obstacle, options, scope=Scope.RATED_SET)
+        view = without_noise(view)
         found = rated_items(view, by_popularity=self.popularity)
         progress(users.size, users.size)
         diagnostics = {
@@ -130,7 +129,7 @@ class RatedSet:
             return EVERYTHING
         if _rho(manifest) is None:
             return "every client uploads every item, or the ratio rho of sampled to rated ones is not public"
-        return "" if _lists(view).listed.nnz else EVERYTHING
+        return "" if _lists(without_noise(view)).listed.nnz else EVERYTHING
 
 
 def rated_items(view: View, *, by_popularity: bool = True) -> Rated:
@@ -141,8 +140,9 @@ def rated_items(view: View, *, by_popularity: bool = True) -> Rated:
     elif _declared(view.manifest):
         found = Rated(lists.sent, {}, all_sent=True)
     else:
-        labels = _labels(view)
-        found = _by_label(view, labels) if labels else _undeclared(view, lists)
+        readable = view.messages.gradient is not None and view.broadcasts
+        positives = positives_of(view) if readable else None
+        found = _by_label(view, positives) if positives is not None else _undeclared(view, lists)
     none = view.users[np.diff(found.probability.indptr) == 0].tolist()
     listed = np.diff(lists.listed.indptr)[np.searchsorted(view.users, none)]
     reasons = {user: ALL_ITEMS if some else NO_ITEM for user, some in zip(none, listed, strict=True)}
@@ -187,28 +187,13 @@ def _beside_samples(manifest: Manifest, lists: Lists, rho: float, by_popularity:
     return with_probabilities(lists.lasting, expected, prior)
 
 
-def _labels(view: View) -> dict[int, Sides | None]:
-    """The labels of clients' rows, where these are read; of several levels exact ones alone."""
-    if view.messages.gradient is None or not view.broadcasts:
-        return {}
-    return labels_of(view, exact=len(view.manifest.rating_levels) > 1)
-
-
-def _by_label(view: View, labels: dict[int, Sides | None]) -> Rated:
+def _by_label(view: View, positives: Positives) -> Rated:
     """The positives of clients whose labels are named."""
-    split = {user: own for user, own in labels.items() if own is not None}
-    told = named(list(split.values()), view.manifest.n_items)
-    silent_ = dict.fromkeys(view.users.tolist(), OTHER_LABELS) | dict.fromkeys(split, OPEN_LABEL)
-    row, column, probability = [np.zeros(0, int)], [np.zeros(0, int)], [np.zeros(0)]
-    for (user, own), positive, sure in zip(split.items(), told.positive, told.probability, strict=True):
-        if sure >= SURE:
-            del silent_[user]
-            row.append(np.full(own.item.size, np.searchsorted(view.users, user)))
-            column.append(own.item)
-            probability.append(np.where(own.sign == positive, sure, 1 - sure))
-    shape = view.users.size, view.manifest.n_items
-    cells = np.concatenate(probability), (np.concatenate(row), np.concatenate(column))
-    return Rated(sp.csr_array(sp.coo_array(cells, shape=shape)), silent_, classes=2)
+    reasons = np.where(positives.two, OPEN_LABEL, OTHER_LABELS)
+    left = ~positives.told
+    keep = sp.csr_array(sp.diags_array(positives.told * 1.0) @ positives.probability)
+    silent_ = dict(zip(view.users[left].tolist(), reasons[left].tolist(), strict=True))
+    return Rated(keep, silent_, classes=2)
 
 
 def _undeclared(view: View, lists: Lists) -> Rated:

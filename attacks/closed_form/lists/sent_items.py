@@ -22,10 +22,9 @@ import scipy.sparse as sp
 import scipy.special
 from jaxtyping import Float, Int
 
+from attacks.closed_form.implicit.positives import EVEN, UNEVEN, off_even_draws
 from victims.transcript.view import ITEM, View
 
-UNEVEN = 6.0  # standard deviations of chi squared, above which items are sent unevenly,
-EVEN = 3.0  # and up to which they are even draws
 SKEWED = 3.0  # standard errors of the third moment
 TAIL = 10  # one of so many items is hardly used
 SIZES = 40  # numbers of rated items that are tried
@@ -111,19 +110,8 @@ def without_draws(lists: Lists) -> sp.csr_array:
     passing.eliminate_zeros()
     if not passing.nnz or not lasting.nnz:
         return sent
-    drawn = _off_even_draws(passing, lasting) <= EVEN and _off_even_draws(lasting, passing) >= UNEVEN
+    drawn = off_even_draws(passing, lasting) <= EVEN and off_even_draws(lasting, passing) >= UNEVEN
     return lasting if drawn else sent
-
-
-def _off_even_draws(drawn: sp.csr_array, other: sp.csr_array) -> float:
-    """How far items are from even draws of all but others, in standard deviations of chi squared."""
-    n_items = drawn.shape[1]
-    share = np.diff(drawn.indptr) / np.maximum(n_items - np.diff(other.indptr), 1)
-    spread = share * (1 - share)
-    expected, variance = share.sum() - share @ other, spread.sum() - spread @ other
-    able = variance > 1e-9
-    square = (np.bincount(drawn.indices, minlength=n_items) - expected)[able] ** 2 / variance[able]
-    return float((square - 1).sum() / np.sqrt(2 * max(able.sum(), 1)))
 
 
 def share_of_hardly_used(sent: sp.csr_array, direction: int) -> float:
