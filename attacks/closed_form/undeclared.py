@@ -84,6 +84,7 @@ from attacks.closed_form.lists.drawn_anew import Sent, sent_in, unless_drawn_ane
 from attacks.closed_form.lists.drawn_items import unless_drawn
 from attacks.closed_form.lists.handed_out import unless_handed_out
 from attacks.closed_form.lists.predicted_items import views_without_predicted_items
+from attacks.closed_form.noisy_recording import with_noise_term
 from attacks.closed_form.orders.whole_minibatches import whole_minibatch_views
 from attacks.closed_form.read_rounds import read_rounds
 from attacks.closed_form.round_answers import DIAGNOSTICS, NO_NUMBERS, by_best_round, off_the_grid
@@ -143,6 +144,8 @@ class Undeclared:
         column = bias_column(view, _unsized(found).abstained, self.max_misfit)
         if column is not None:
             found = with_ones(self._on_a_grid(without_column(view, column), key, options, progress), column)
+        if _mostly_silent(found):
+            found = with_noise_term(_unsized(found), view, key)
         return unless_drawn(found, np.array(view.manifest.rating_levels))
 
     def _instead(

@@ -16,6 +16,7 @@ squares of a and b. Student's law for the noise, so that single rows do not deci
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import NamedTuple
 
@@ -27,9 +28,10 @@ from scipy.special import gammaln
 
 FREEDOM = 8.0  # degrees of Student's law
 LOG_CONSTANT = float(gammaln((FREEDOM + 1) / 2) - gammaln(FREEDOM / 2) - np.log(FREEDOM * np.pi) / 2)
+LOG_TWO_PI = math.log(2 * math.pi)
 LEAST_NOISE = 0.01  # of the variance, that does not depend on a row's error
 OUTLIER = -8.0  # log-likelihood below which a row tells nothing of where to look
-IN_LAST = np.array([0.81, 0.15, 0.04])  # of the rows: never, once and twice in a ragged last minibatch
+IN_LAST = (0.81, 0.15, 0.04)  # of the rows: never, once and twice in a ragged last minibatch
 LOST = 0.9  # at most, of the information, because levels are not known
 
 
@@ -71,7 +73,7 @@ def _log_prior(x: Array, prior: Prior) -> Array:
     t = (x - prior.mean) / prior.deviation
     product = (x[0] + x[1] - prior.product[0]) / prior.product[1]
     scales = jnp.log(prior.deviation).sum() + jnp.log(prior.product[1])
-    return -(t @ t + product**2) / 2 - scales - (x.size + 1) * np.log(2 * np.pi) / 2
+    return -(t @ t + product**2) / 2 - scales - (x.size + 1) * LOG_TWO_PI / 2
 
 
 def _terms(x: Array, own_sign: Array, program: Program, data: Data, levels: Array) -> _Terms:
@@ -81,11 +83,11 @@ def _terms(x: Array, own_sign: Array, program: Program, data: Data, levels: Arra
     known = length * data.along
     moving = scale * data.coordinates[:, 1:]
     if program.ragged:
-        longer = 1 + jnp.arange(IN_LAST.size) * (jnp.exp(x[-2]) - 1)
-        factors, log_weight = 1 / longer, jnp.log(IN_LAST) - jnp.log(longer)
-        by_f = -jnp.arange(IN_LAST.size) * jnp.exp(x[-2]) / longer
+        longer = 1 + jnp.arange(len(IN_LAST)) * (jnp.exp(x[-2]) - 1)
+        factors, log_weight = 1 / longer, jnp.log(jnp.array(IN_LAST, x.dtype)) - jnp.log(longer)
+        by_f = -jnp.arange(len(IN_LAST)) * jnp.exp(x[-2]) / longer
     else:
-        factors, log_weight = jnp.ones(1), jnp.zeros(1)
+        factors, log_weight = jnp.ones(1, x.dtype), jnp.zeros(1, x.dtype)
     errors = error[:, None] * factors
     parts = [errors, jnp.broadcast_to(known[:, None], errors.shape)]
     parts += [moving[:, j, None] * factors for j in range(n_more)]
@@ -125,7 +127,7 @@ def _step(
     information = information.at[:-1, :-1].add(known)
     information = information.at[-1, -1].add(2 * n_rows * FREEDOM / (FREEDOM + 3))
     if program.ragged:
-        times = jnp.arange(IN_LAST.size)
+        times = jnp.arange(len(IN_LAST))
         longer = 1 + times * (jnp.exp(x[-2]) - 1)
         gradient = gradient.at[-2].add(-(weight.sum((0, 2)) * times * jnp.exp(x[-2]) / longer).sum())
     return terms.likelihood + _log_prior(x, prior), gradient, information
@@ -231,7 +233,7 @@ def evidence_table(
             table = jax.lax.map(of_length, lengths).T
             return table + data.there.sum() * (jnp.log(scales)[:, None] - jnp.log(noise))
 
-        planes = jnp.tile(jnp.array([1.0, -1.0]), noises.size), jnp.repeat(noises, 2)
+        planes = jnp.tile(jnp.array([1.0, -1.0], noises.dtype), noises.size), jnp.repeat(noises, 2)
         return jax.lax.map(of_plane, planes).reshape(noises.size, 2, scales.size, lengths.size)
 
     return jax.vmap(of_client)(data)

@@ -1,8 +1,8 @@
-"""Ratings of clients whose rows are linear in them, with noise: what they share is learned, then each is read.
+"""Ratings from rows that are linear in them, with noise: what clients share is learned, then each is read.
 
-The arbiter asks whether the levels show at all. The same model with levels that lie three times as close, and
-as often as they turn out to be, stands for rows that are linear in no ratings. What all clients say of the two
-together has to favour ratings, and a client's own rows may not contradict it.
+The arbiter asks whether the levels show at all. The same model with levels that lie twice as close, and are
+given as often as it turns out, stands for rows that are linear in numbers that are no ratings. What all
+clients say of the two together has to favour ratings, and a client's own rows may not contradict it.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.special import expit, logsumexp
 
-from attacks.linear_forms.forms import Forms, padded, some_of
+from attacks.linear_forms.forms import Forms, some_of
 from attacks.linear_forms.integral import Modes, Points, answers, climbed, sampled, searched
 from attacks.linear_forms.posterior import Data, Program
 from attacks.linear_forms.shared import Shared, learned, unknown
+from victims.common.seeds import Purpose, generator
 
 PASSES, FIRST_PASSES = 3, 2  # of what clients share, and each of them; to choose a program
 FIRST_STEPS, STEPS = 10, 8
@@ -82,7 +83,7 @@ def learn(forms: Forms, levels: Float[np.ndarray, " levels"], seed: int) -> Toge
 
 
 def _chosen(forms: Forms, scaled: np.ndarray, seed: int) -> Program:
-    """The program of most evidence: what rows are, of what kind the noise is, whether minibatches are ragged."""
+    """The program of most evidence: what rows are, what the noise is like, whether minibatches are ragged."""
     program = Program(1.0, 0.9, False)
     evidence: dict[Program, float] = {}
     for options in ({"sign": (1.0, -1.0)}, {"relative": (0.9, 0.0)}, {"ragged": (False, True)}):
@@ -100,7 +101,7 @@ def _learned(
     forms: Forms, program: Program, levels: np.ndarray, shared: Shared, seed: int, n_passes: int
 ) -> Model:
     """Learn what clients share under one program."""
-    rng, gap = np.random.default_rng(seed), float(np.diff(levels).min())
+    rng, gap = generator(seed, Purpose.LINEAR_FORM_POINTS), float(np.diff(levels).min())
     fixed = shared.noise if shared.noise[1] < 0.1 else None
     modes = None
     evidence = -np.inf
@@ -122,7 +123,7 @@ def read(
     log_prior: Float[np.ndarray, "clients rows levels"] | None = None,
 ) -> Read:
     """Read some clients, with what is known of their ratings already, if anything."""
-    rng = np.random.default_rng(seed)
+    rng = generator(seed, Purpose.LINEAR_FORM_POINTS)
     model = together.ratings
     _, points, data = _integrated(forms, model.program, model.levels, model.shared, rng, None, log_prior)
     none = together.none
@@ -173,6 +174,3 @@ def in_batches(n_rows: Int[np.ndarray, " clients"]) -> list[Int[np.ndarray, " so
         for group in [order[rooms == room]]
         for start in range(0, group.size, TOGETHER)
     ]
-
-
-__all__ = ["Read", "Together", "in_batches", "learn", "padded", "read", "room_for"]

@@ -1,7 +1,7 @@
 """What the clients of a recording share: one program at one rate, the noise it leaves, how people rate.
 
-Of one step, A B = 1 / rate for every client, whatever its factor; of several it is nearly one number. So it is
-one number with a spread, as is the size of the noise, and both are those of most evidence over all clients.
+Of one step, A B = 1 / rate for every client, whatever its factor; of several it is nearly one number. So it
+is one number with a spread, as is the size of the noise; both are those of most evidence over all clients.
 """
 
 from __future__ import annotations

@@ -1,0 +1,174 @@
+"""Clients whom no closed form reads to the last digit: rows as a linear form of ratings, and noise.
+
+Minibatches, local epochs, shuffles, rounding and noise leave rows that no equation holds for exactly, and a
+posterior over ratings all the same (``attacks.linear_forms``). Rounds share ratings: what one tells is the
+prior of the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from attacks.base import Estimates, Reconstruction
+from attacks.closed_form.common_numbers import pulls_of
+from attacks.closed_form.uploads.answered import block_of
+from attacks.closed_form.uploads.item_rows import BATCH_BYTES, rows_of
+from attacks.linear_forms.forms import MOST_ROWS, forms_of, padded
+from attacks.linear_forms.reading import LEARNERS, Together, in_batches, learn, read, room_for
+from victims.common.seeds import Purpose, generator
+from victims.transcript.view import ITEM, View
+
+FEWEST_ROWS = 5  # of a client, that tell more than the numbers that are open
+FEWEST_CLIENTS = 5  # of whom what all share can be learned
+MOST_LEVELS = 25  # of a grid
+ROUNDS = 3  # that are read, from the first to the last
+FOLLOWS = 0.5  # probability that a client's rows are of ratings at all, from where on it is answered
+NO_FORM = "no rows of the client's are a linear form of ratings on the grid, with what noise there is"
+NOT_SHOWN = (
+    "what all clients' rows say together does not tell levels of ratings from other numbers with noise"
+)
+
+
+class _Client(NamedTuple):
+    """One client's rows in one round."""
+
+    user: int
+    rows: Float[np.ndarray, "rows K"]
+    factors: Float[np.ndarray, "rows K"]
+    items: Int[np.ndarray, " rows"]
+
+
+class _Told(NamedTuple):
+    """What is told of a client so far."""
+
+    items: Int[np.ndarray, " rows"]
+    probability: Float[np.ndarray, "rows levels"]
+    follows: float
+    noise: float  # of a level
+
+
+def with_noise_term(found: Reconstruction, view: View, seed: int) -> Reconstruction:
+    """Answer clients that are left open, where ratings show through the noise of all of them together."""
+    levels = np.array(view.manifest.rating_levels, float)
+    open_ = np.array(sorted(found.abstained), int)
+    if open_.size < FEWEST_CLIENTS or not 3 <= levels.size <= MOST_LEVELS or not view.rounds.size:
+        return found
+    if any(bool((one.bias != 0).any()) for batch in view.batches(BATCH_BYTES) for one in batch.rounds):
+        return found
+    told: dict[int, _Told] = {}
+    shown = False
+    for round_ in np.unique(np.linspace(0, view.rounds.size - 1, ROUNDS).round().astype(int)):
+        clients = list(_clients(view, int(round_), open_))
+        if len(clients) < FEWEST_CLIENTS:
+            continue
+        together = _learned(clients, levels, seed)
+        if together.shows:
+            shown = True
+            _read(clients, together, told, seed)
+    return _answered(found, open_, told, levels, NO_FORM if shown else NOT_SHOWN)
+
+
+def _clients(view: View, round_: int, open_: Int[np.ndarray, " some"]) -> Iterator[_Client]:
+    """Rows of those who are open, with enough of them in the round."""
+    pull = pulls_of(view)[0]
+    for batch in view.batches(BATCH_BYTES):
+        uploads = batch.rounds[round_]
+        rows = rows_of(view.manifest, uploads, None, pull=pull)
+        there = rows.item & (rows.rows != 0).any(axis=2) & np.isfinite(rows.rows).all(axis=2)
+        index = np.broadcast_to(uploads.index, there.shape)
+        for place in np.flatnonzero(np.isin(batch.users, open_) & (there.sum(axis=1) >= FEWEST_ROWS)):
+            here = np.flatnonzero(there[place])[:MOST_ROWS]
+            yield _Client(
+                int(batch.users[place]),
+                rows.rows[place, here],
+                rows.factors[place, here].astype(float),
+                index[place, here],
+            )
+
+
+def _stacked(clients: list[_Client]) -> tuple[np.ndarray, np.ndarray, Bool[np.ndarray, "clients rows"]]:
+    """Rows and factors of some clients, padded to a length that is compiled for."""
+    n_rows = max(one.items.size for one in clients)
+    rows = np.zeros((len(clients), n_rows, clients[0].rows.shape[1]))
+    factors, there = np.zeros_like(rows), np.zeros(rows.shape[:2], bool)
+    for place, one in enumerate(clients):
+        rows[place, : one.items.size], factors[place, : one.items.size] = one.rows, one.factors
+        there[place, : one.items.size] = True
+    return rows, factors, there
+
+
+def _learned(clients: list[_Client], levels: Float[np.ndarray, " levels"], seed: int) -> Together:
+    """Learn what clients share from those with the median number of rows and more, drawn at random."""
+    n_rows = np.array([one.items.size for one in clients])
+    able = np.flatnonzero(n_rows >= np.median(n_rows))
+    some = generator(seed, Purpose.LINEAR_FORM_LEARNERS).permutation(able)[:LEARNERS]
+    forms = forms_of(*_stacked([clients[place] for place in some]))
+    return learn(padded(forms, room_for(forms.there.shape[1])), levels, seed)
+
+
+def _read(clients: list[_Client], together: Together, told: dict[int, _Told], seed: int) -> None:
+    """Read all clients in one round, with what earlier ones tell of them."""
+    for batch in in_batches(np.array([one.items.size for one in clients])):
+        some = [clients[place] for place in batch]
+        forms = forms_of(*_stacked(some))
+        n_rows = forms.there.shape[1]
+        forms = padded(forms, room_for(n_rows))
+        usual = together.ratings.shared.levels
+        log_prior = np.tile(usual, (*forms.there.shape, 1))
+        for place, one in enumerate(some):
+            if (before := told.get(one.user)) is not None:
+                _, own, earlier = np.intersect1d(one.items, before.items, return_indices=True)
+                log_prior[place, own] = np.log(np.maximum(before.probability[earlier], 1e-6))
+        new = read(forms, together, seed, log_prior)
+        for place, one in enumerate(some):
+            probability = new.probability[place, : one.items.size]
+            before = told.get(one.user)
+            follows = max(float(new.follows[place]), before.follows if before else 0.0)
+            if before is not None and new.follows[place] < FOLLOWS <= before.follows:
+                continue  # a round that tells nothing takes nothing away
+            told[one.user] = _Told(one.items, probability, follows, float(new.noise[place]))
+
+
+def _answered(
+    found: Reconstruction,
+    open_: Int[np.ndarray, " some"],
+    told: dict[int, _Told],
+    levels: Float[np.ndarray, " levels"],
+    reason: str,
+) -> Reconstruction:
+    """Put answers beside what was said before."""
+    sure = [user for user in open_.tolist() if user in told and told[user].follows >= FOLLOWS]
+    reasons = {**found.abstained, **{user: reason for user in open_.tolist() if user not in set(sure)}}
+    if not sure:
+        return replace(found, abstained=reasons)
+    for user in sure:
+        del reasons[user]
+    width = max(told[user].items.size for user in sure)
+    index = np.zeros((len(sure), width), int)
+    value, probability = np.full((2, len(sure), width), np.nan)
+    usual = sum(told[user].probability.sum(axis=0) for user in sure)
+    usual = usual / usual.sum()
+    for place, user in enumerate(sure):
+        one = told[user]
+        n, best = one.items.size, one.probability.argmax(axis=1)
+        index[place, :n], value[place, :n] = one.items, levels[best]
+        claim = one.probability[np.arange(n), best]
+        probability[place, :n] = one.follows * claim + (1 - one.follows) * usual[best]
+    block = Estimates(np.array(sure), np.full((1, width), ITEM, np.int8), index, value, probability)
+    diagnostics = {name: column.copy() for name, column in found.diagnostics.items()}
+    at = np.searchsorted(found.users, sure)
+    for column in diagnostics.values():
+        column[at] = np.nan
+    diagnostics["misfit"][at] = [told[user].noise for user in sure]
+    kept = [block_of(one, ~np.isin(one.users, sure)) for one in found.blocks]
+    return replace(
+        found,
+        blocks=(*(one for one in kept if one.users.size), block),
+        abstained=reasons,
+        diagnostics=diagnostics,
+    )
