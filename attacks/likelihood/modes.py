@@ -17,13 +17,16 @@ from jaxtyping import Bool, Float
 
 from attacks.likelihood.batch_ascent import ascend_batch, summarise_batch
 from attacks.likelihood.batch_cache import BatchCache
+from attacks.likelihood.chains import integrate
 from attacks.likelihood.learning import QUICK
 from attacks.likelihood.model import Answers, AnyArray, Point
 from attacks.likelihood.problem import Parameters, prior_of
 from attacks.likelihood.random_effects import effect_cost, effect_gain, with_better_effects
 from attacks.likelihood.starts import shift_of_one, start_lam
 from attacks.likelihood.summaries import Summary
+from victims.common.seeds import Purpose, jax_key
 
+MOVES = 12  # of each chain for each draw that is asked for, where p is free
 SETTLING = 3  # steps of the clients' own random effects at a mode
 SAME_MODE = 0.25  # of the way to the next level, within which two ascents ended at the same mode
 SOON = 3  # parts of the way to another mode, after the first of which one sees who goes back
@@ -76,6 +79,8 @@ def read(
 ) -> Reading:
     """The start and the modes one level above and below it, all together."""
     problem = batches.problem
+    if not problem.model.tied:
+        return _integrated(batches, parameters, batch, start, samples)
     levels = np.array(problem.view.manifest.rating_levels)
     unit = float(np.median(np.diff(levels))) if levels.size > 1 else 1.0
     step, by_draws = unit * np.asarray(shift_of_one(batches.rows(batch))), not problem.model.tied
@@ -93,6 +98,19 @@ def read(
     length = np.linalg.norm(where, axis=-1).mean(axis=-1)
     alone = np.stack([np.asarray(found.evidence) for _, found, _ in settled])
     return Reading(answers, alone[best, everyone], length[best, everyone], where[best, everyone, -1])
+
+
+def _integrated(
+    batches: BatchCache, parameters: Parameters, batch: int, start: Point, samples: int
+) -> Reading:
+    """Where p is free: chains that begin at the start."""
+    problem, prior = batches.problem, prior_of(batches.problem, parameters, batch)
+    found = summarise_batch(batches, parameters, batch, start, samples)
+    known = problem.attribute_factors, batches.rows(batch), parameters.constants, prior
+    key = jax_key(problem.key, Purpose.POSTERIOR_DRAWS, batch)
+    answers, p = integrate(problem.model, *known, start, parameters.spread.user, MOVES * samples, key)
+    length = np.linalg.norm(p, axis=-1).mean(axis=-1)
+    return Reading(answers, np.asarray(found.evidence), length, np.asarray(p)[:, -1])
 
 
 def _moved(

@@ -23,6 +23,7 @@ from attacks.likelihood.random_effects import STEP, effect_cost, new_effects
 from attacks.metadata.rating_prior import MIDDLE, PSEUDO_COUNTS, log_shares
 
 MEAN_PSEUDO_COUNTS = 40.0  # ratings of each client that what is known of their mean anyhow counts as
+OPEN_SHARE = 0.4  # of the ratings that are open, which usual frequencies count as where p is free
 LARGEST_LEVEL_STEP = 0.5
 START_VARIANCE = np.array([0.25, 0.15, 0.05])
 
@@ -64,7 +65,9 @@ def improve(
     model: Model, prior: Prior, spread: Spread, moments: Moments, n_users: int, *, pulled: bool = True
 ) -> tuple[Prior, Spread]:
     """Take one Newton step in every parameter of the prior."""
-    counts, mean_counts = (PSEUDO_COUNTS, MEAN_PSEUDO_COUNTS * n_users) if pulled else (0.0, 0.0)
+    counts, mean_counts = (
+        (usual_counts(model, moments), MEAN_PSEUDO_COUNTS * n_users) if pulled else (0.0, 0.0)
+    )
     level = np.asarray(prior.level) + _level_step(model, prior, moments, counts, mean_counts)
     loose = np.array(model.loose)[np.array(model.blocks, int)] if model.blocks else np.zeros(0, bool)
     shares, odds = (np.asarray(log) for log in _attribute_logs(moments.attribute, n_users))
@@ -73,6 +76,20 @@ def improve(
     item, item_spread = new_effects(model, np.asarray(prior.item), np.asarray(moments.item), spread.item)
     prior = prior._replace(user=user, item=item)
     return prior, Spread(user_spread, item_spread)
+
+
+def usual_counts(model: Model, moments: Moments) -> float:
+    """Ratings that the usual frequencies of levels count as.
+
+    Where p is free they count as a share of the ratings that the uploads leave open: what is known of these
+    is an average over p, and its errors add up over all ratings.
+    """
+    if model.tied:
+        return PSEUDO_COUNTS
+    rated = np.array(model.levels) > 0
+    open_variance = np.diag(np.asarray(moments.level_posterior))[rated].sum()
+    usual = _usual_shares(model)[rated]
+    return PSEUDO_COUNTS + OPEN_SHARE * float(open_variance / (usual @ (1 - usual)))
 
 
 @jax.jit
@@ -132,7 +149,7 @@ def penalty(model: Model, prior: Prior, spread: Spread, moments: Moments) -> flo
     (``attacks.likelihood.summaries``). And what the levels cost against what is known of ratings anyhow.
     """
     usual, now = _usual_shares(model), _among_rated(model, prior)
-    total = PSEUDO_COUNTS * float(np.sum(scipy.special.rel_entr(usual, now)))
+    total = usual_counts(model, moments) * float(np.sum(scipy.special.rel_entr(usual, now)))
     total += MEAN_PSEUDO_COUNTS * len(prior.user) * _mean_away(model, prior)[0] ** 2 / 2
     if model.tied:
         total += float(effect_cost(model, prior.user, moments.user, spread.user).sum())

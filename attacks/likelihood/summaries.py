@@ -77,7 +77,7 @@ def summarise(
     fit = decode(model, attribute_factors, rows, constants, prior, assumed, point)
     linked = link(model, attribute_factors, rows, constants, prior, point.p, fit.answers, fixed)
     score = score_of(model, attribute_factors, rows, constants, point.p, fit.answers, linked, fixed)
-    covariance, factor = _covariance(linked.precision + fisher_information(score, DRAWN_COMPLETE))
+    covariance, factor = covariance_of(linked.precision + fisher_information(score, DRAWN_COMPLETE))
     law = _Law(covariance, factor, _effect_variance(model, rows, assumed, fit.answers, user_variance))
 
     def draw(
@@ -102,7 +102,7 @@ def summarise(
     return _summed(rows, point, fit, covariance, answers, evidence, found)
 
 
-def _covariance(
+def covariance_of(
     information: Float[Array, "users L L"],
 ) -> tuple[Float[Array, "users L L"], Float[Array, "users L L"]]:
     """The inverse and its Cholesky factor.
