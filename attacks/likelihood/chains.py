@@ -92,17 +92,23 @@ def integrate(
         odds = new.log - state.log + size * stretch[:, 0]
         take = jnp.log(chance) < jnp.where(number > 1, odds, odds + size + variance.size)
 
-        def better(after: Array, before: Array, axis: int = 0) -> Array:
-            return jnp.where(
-                jnp.expand_dims(take, [n for n in range(after.ndim) if n != axis]), after, before
-            )
+        def accepted(after: AnyArray, before: AnyArray, axis: int = 0) -> Array:
+            others = [n for n in range(after.ndim) if n != axis]
+            return jnp.where(jnp.expand_dims(take, others), after, before)
 
-        items = better(new.answers.items, state.answers.items, 1)
-        after, before = ((s.lam, s.effect, s.p, s.answers.attributes, s.log) for s in (new, state))
-        rest = jax.tree.map(better, after, before)
-        return _State(*rest[:3], Answers(items, rest[3]), rest[4])
+        items = accepted(new.answers.items, state.answers.items, 1)
+        attributes = accepted(new.answers.attributes, state.answers.attributes)
+        lam, effect = accepted(new.lam, state.lam), accepted(new.effect, state.effect)
+        p, log = accepted(new.p, state.p), accepted(new.log, state.log)
+        return _State(lam, effect, p, Answers(items, attributes), log)
 
-    nowhere = _State(point.lam, prior.user, point.p, answers, jnp.full(n_users, -jnp.inf))
+    nowhere = _State(
+        jnp.asarray(point.lam),
+        jnp.asarray(prior.user),
+        jnp.asarray(point.p),
+        answers,
+        jnp.full(n_users, -jnp.inf),
+    )
     nothing = jax.tree.map(jnp.zeros_like, (answers, point.p))
 
     def further(
@@ -110,11 +116,7 @@ def integrate(
     ) -> tuple[_State, tuple[Answers, Array]]:
         state, total = now
         place = number % moves
-        before = state._replace(
-            lam=jnp.where(place > 0, state.lam, nowhere.lam),
-            effect=jnp.where(place > 0, state.effect, nowhere.effect),
-            log=jnp.where(place > 0, state.log, nowhere.log),
-        )
+        before: _State = jax.tree.map(partial(jnp.where, place > 0), state, nowhere)
         state = move(place, before, jax.random.fold_in(key, number))
         share = jnp.where(place >= moves // 2, 1.0 / (CHAINS * (moves - moves // 2)), 0.0)
         add = lambda old, new: (old + share * new).astype(old.dtype)  # noqa: E731

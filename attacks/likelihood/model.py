@@ -91,12 +91,7 @@ def model_of(
     clip: float | None = None,
     law: Law = LAPLACE,
 ) -> Model:
-    """Make the model of a view from its manifest.
-
-    References
-    ----------
-    Mai & Pang 2022 (arXiv:2210.07775), Eq. (8)-(10).
-    """
+    """Make the model of a view from its manifest."""
     blocks = np.full(manifest.n_attributes, -1)
     loose: list[bool] = []
     for group in manifest.attribute_groups:

@@ -11,12 +11,11 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from attacks.likelihood.ascent import ascend
-from attacks.likelihood.batch_cache import BatchCache
 from attacks.likelihood.batches import Rows
 from attacks.likelihood.model import Answers, AnyArray, Constants, Model, Point, Prior
 from attacks.likelihood.noise_laws import most_left
 from attacks.likelihood.observation import decode
-from attacks.likelihood.problem import Parameters, prior_of
+from attacks.likelihood.problem import BatchCache, Parameters, prior_of
 from attacks.likelihood.starts import along_the_rows, start_lam
 from attacks.likelihood.update_rule import fixed_sums, normal_equations
 
@@ -35,12 +34,7 @@ def update_rule_sums(
     constants: Constants,
     answers: Answers,
 ) -> tuple[Float[Array, "users rounds K K"], Float[Array, "users rounds K"]]:
-    """Q'CQ + lambda_1 U'U and Q'Cr + lambda_1 U'x of Mai & Pang 2022, Eq. (8), without lambda_2.
-
-    References
-    ----------
-    Mai & Pang 2022 (arXiv:2210.07775), Eq. (8).
-    """
+    """Q'CQ + lambda_1 U'U and Q'Cr + lambda_1 U'x of Mai & Pang 2022, Eq. (8), without lambda_2."""
     fixed = fixed_sums(model, attribute_factors, rows)
     return normal_equations(model, attribute_factors, rows, constants, answers, fixed)
 
@@ -48,12 +42,7 @@ def update_rule_sums(
 def factors_of(
     batches: BatchCache, parameters: Parameters, batch: int, answers: Answers
 ) -> Float[np.ndarray, "users rounds K"]:
-    """Factors of a batch's clients by (8); in sgd the likeliest ones if the answers are the true ones.
-
-    References
-    ----------
-    Mai & Pang 2022 (arXiv:2210.07775), Eq. (8).
-    """
+    """Factors of a batch's clients by (8); in sgd the likeliest ones if the answers are the true ones."""
     problem, rows, constants = batches.problem, batches.rows(batch), parameters.constants
     if problem.model.tied:
         known = problem.attribute_factors, rows, constants, answers

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from attacks.likelihood.ascent import ascend
-from attacks.likelihood.batch_cache import BatchCache
 from attacks.likelihood.learning import FREE_PASSES, State, learn, search
 from attacks.likelihood.lowered_ratings import as_learned
 from attacks.likelihood.manifest_model import (
@@ -19,7 +18,7 @@ from attacks.likelihood.manifest_model import (
 )
 from attacks.likelihood.model import log_prior
 from attacks.likelihood.nuisance import START, missing, settle, with_constants
-from attacks.likelihood.problem import Parameters, carried, problem_of, start_parameters
+from attacks.likelihood.problem import BatchCache, Parameters, carried, problem_of, start_parameters
 from attacks.likelihood.starts import line, start_from_prior
 from attacks.likelihood.summaries import summarise
 from attacks.likelihood.upload_statistics import Size

@@ -18,8 +18,8 @@ from jaxtyping import Array, Float, Int
 from attacks.likelihood.batches import Rows
 from attacks.likelihood.gradient import fisher_information, score_of
 from attacks.likelihood.model import Answers, AnyArray, Constants, Model, Point, Prior, log_prior
-from attacks.likelihood.moments import Moments, feature_variance, moments
 from attacks.likelihood.observation import Fit, contributions, decode
+from attacks.likelihood.prior import Moments, feature_variance, moments
 from attacks.likelihood.update_rule import Link, fixed_sums, link
 
 DRAWN_COMPLETE = 0.1  # of the complete-data information in the covariance of the draws
