@@ -136,7 +136,6 @@ class Prior(NamedTuple):
     level: Float[AnyArray, " candidates"]
     # the random effects a of activity, mean and dispersion (``Model.effects``)
     user: Float[AnyArray, "users user_effects"]
-    # the random effects a of activity, mean and dispersion (``Model.effects``)
     item: Float[AnyArray, "items item_effects"]
     attribute: Float[AnyArray, "*users attributes"]  # log odds inside a block
     start_mean: Float[AnyArray, " L"]  # normal law of the free factors

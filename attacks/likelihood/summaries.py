@@ -34,11 +34,7 @@ class Summary(NamedTuple):
     # expected loss of f - y p (``attacks.likelihood.noise_laws``), number of coordinates and loss of f, for
     # the noise scale
     distance: Float[AnyArray, ""]
-    # expected loss of f - y p (``attacks.likelihood.noise_laws``), number of coordinates and loss of f, for
-    # the noise scale
     coordinates: Float[AnyArray, ""]
-    # expected loss of f - y p (``attacks.likelihood.noise_laws``), number of coordinates and loss of f, for
-    # the noise scale
     blank: Float[AnyArray, ""]
     moments: Moments  # for the prior
     lam_mean: Float[AnyArray, " L"]  # sums over clients
