@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import jax.numpy as jnp
 import numpy as np
@@ -10,12 +10,12 @@ from jaxtyping import Float, Int
 
 from attacks.base import Estimates, Reconstruction
 from attacks.closed_form.fit.shunned_level import unless_shunned
+from attacks.closed_form.uploads.reduction import freed
 from attacks.likelihood.batches import Rows
 from attacks.likelihood.learning import State, residual_scale
 from attacks.likelihood.model import Answers, AnyArray
 from attacks.likelihood.noise_laws import most_left
 from attacks.likelihood.problem import Problem
-from attacks.likelihood.sign_test import has_structure
 from attacks.likelihood.upload_statistics import Size
 from victims.common.seeds import Purpose, generator
 from victims.transcript.manifest import Manifest
@@ -30,6 +30,10 @@ FEWEST = 50  # answers, of which it is said that they are too alike:
 ALL, CERTAIN = 0.95, 0.8  # share of them that is one level, and their mean probability
 MOST = 0.5  # share of a client's ratings, and of the clients, that signs alone may tell
 LEAST_ODDS = 3.0  # nats by which the model must beat noise alone, over all clients
+FLIPS = 199
+MOST_CLIENTS = 200  # clients that are looked at; fewer where they have many rows
+MOST_NUMBERS = 4_000_000  # coordinates that are looked at
+LEVEL = 0.01
 
 
 def wrong_rule(problem: Problem, state: State, size: Size) -> str:
@@ -142,3 +146,45 @@ def unread(view: View, evidence: np.ndarray, key: int) -> tuple[dict[int, str], 
     return dict.fromkeys(
         users.tolist(), "the uploads of all clients together cannot be told from noise alone"
     ), True
+
+
+def has_structure(view: View, rng: np.random.Generator) -> bool:
+    """Whether rows of the same client have a direction in common, at a level of 1 %."""
+    return p_value(view, rng) <= LEVEL
+
+
+def p_value(view: View, rng: np.random.Generator) -> float:
+    """Probability of as much common direction in rows whose signs were flipped at random."""
+    per_client = view.messages.n_rows * view.manifest.factors / max(view.users.size, 1)
+    most = int(min(MOST_CLIENTS, max(1, MOST_NUMBERS // max(per_client, 1))))
+    if view.users.size > most:
+        view = view.select(np.sort(rng.choice(view.users, most, replace=False)))
+    seen, flipped = 0.0, np.zeros(FLIPS)
+    for rows in _rows(view):
+        seen += float(_along(rows).sum())
+        signs = np.array([-1.0, 1.0])
+        for flip in range(FLIPS):
+            flipped[flip] += float(_along(rows * rng.choice(signs, rows.shape)).sum())
+    # sums of the same terms in another order may differ in the last bits
+    return float((1 + np.sum(flipped >= seen * (1 - 1e-12))) / (1 + FLIPS))
+
+
+def _rows(view: View) -> Iterator[Float[np.ndarray, "users rows K"]]:
+    for batch in view.batches():
+        for uploads in batch.rounds:
+            rows = _squarable(freed(uploads, view.manifest.upload.regularization))
+            finite = np.isfinite(np.einsum("urk,urk->u", rows, rows))
+            yield rows[finite]
+
+
+def _squarable(rows: Float[np.ndarray, "users rows K"]) -> Float[np.ndarray, "users rows K"]:
+    """Rows of a size whose square does not overflow: the largest number of each client is 1."""
+    largest = np.abs(rows).max(axis=(1, 2), initial=0)
+    return rows / np.where(largest > 0, largest, 1)[:, None, None]
+
+
+def _along(rows: Float[np.ndarray, "users rows K"]) -> Float[np.ndarray, " users"]:
+    """Share of each client's energy along its leading direction; 0 for a client of zeros."""
+    gram = np.matmul(rows.transpose(0, 2, 1), rows)
+    energy = np.trace(gram, axis1=1, axis2=2)
+    return np.linalg.eigvalsh(gram)[:, -1] / np.where(energy > 0, energy, 1)

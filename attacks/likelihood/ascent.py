@@ -6,17 +6,22 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
 from attacks.likelihood.batches import Rows
 from attacks.likelihood.gradient import Score, fisher_information, score_of
-from attacks.likelihood.model import AnyArray, Constants, Model, Point, Prior
+from attacks.likelihood.model import AnyArray, Constants, Model, Point, Prior, log_prior
 from attacks.likelihood.observation import decode
+from attacks.likelihood.problem import BatchCache, Parameters, prior_of
+from attacks.likelihood.summaries import Summary, summarise
 from attacks.likelihood.update_rule import Link, fixed_sums, link
+from victims.common.seeds import Purpose, jax_key
 
 DAMPING = 0.7
 LARGEST = 1e6  # coordinate of a client's factor or tilt
 COMPLETE_SHARE = 0.5  # of the complete-data information in the Newton step's (1 is EM, 0 is BHHH)
+FEWEST_DRAWS = 32  # where the evidence is an average over draws
 
 
 @partial(jax.jit, static_argnums=0)
@@ -61,3 +66,39 @@ def _newton(model: Model, prior: Prior, point: Point, linked: Link, score: Score
     size = jnp.abs(new.p).max(axis=(1, 2)) + jnp.abs(new.lam).max(axis=1)
     sane = size < LARGEST
     return Point(jnp.where(sane[:, None, None], new.p, point.p), jnp.where(sane[:, None], new.lam, point.lam))
+
+
+def ascend_batch(
+    batches: BatchCache,
+    parameters: Parameters,
+    batch: int,
+    point: Point,
+    steps: int,
+    temperature: float = 1.0,
+) -> Point:
+    """Ascend in one batch of clients; see ``attacks.likelihood.ascent.ascend``."""
+    problem, rows = batches.problem, batches.rows(batch)
+    prior = prior_of(problem, parameters, batch)
+    assumed = log_prior(problem.model, prior, rows)
+    known = problem.attribute_factors, rows, parameters.constants, prior, assumed
+    return ascend(problem.model, *known, point, steps, temperature)
+
+
+def summarise_batch(
+    batches: BatchCache, parameters: Parameters, batch: int, point: Point, samples: int
+) -> Summary:
+    """Summarise what is known at a point of one batch; see ``attacks.likelihood.summaries.summarise``."""
+    problem, rows = batches.problem, batches.rows(batch)
+    prior = prior_of(problem, parameters, batch)
+    key = jax_key(problem.key, Purpose.POSTERIOR_DRAWS, batch)
+    samples = samples if problem.model.tied else max(samples, FEWEST_DRAWS)
+    known = problem.attribute_factors, rows, parameters.constants, prior
+    return summarise(problem.model, *known, point, parameters.spread.user, samples, key)
+
+
+def most_credible(batches: BatchCache, parameters: Parameters, batch: int, points: list[Point]) -> Point:
+    """Take, client by client, that of several points which has the most evidence."""
+    found = [np.asarray(summarise_batch(batches, parameters, batch, point, 0).evidence) for point in points]
+    best = np.nan_to_num(np.stack(found), nan=-np.inf).argmax(axis=0)
+    everyone = np.arange(best.size)
+    return Point(*(np.stack(parts)[best, everyone] for parts in zip(*points, strict=True)))

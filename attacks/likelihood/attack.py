@@ -7,7 +7,8 @@ each rating off its posterior (``attacks.likelihood.ascent``), with a prior that
 uploads (``attacks.likelihood.prior``; ``prior="flat"`` is maximum likelihood). Several starts: the
 prior's mean, the leading direction of the rows with the best length on a grid; the one with the most evidence
 wins, client by client. Posteriors are of that maximum and of those one rating level away
-(``attacks.likelihood.modes``).
+(``attacks.likelihood.modes``), and where nothing ties the factor to the ratings they are averages over what
+the uploads leave open of it, its length above all (``attacks.likelihood.chains``).
 
 What it assumes: independent Laplace noise on every coordinate; its scale is read from the manifest or
 estimated. Where the same noise comes in several rounds (``attacks.closed_form.uploads.repeated_noise``) it
@@ -16,7 +17,7 @@ that the manifest lacks are estimated (``attacks.likelihood.nuisance``). Where t
 them, ``estimated_constants`` says so: then every round's factor is free (less is read), and without alpha it
 abstains in include-unrated.
 Uploads that noise alone explains as well are abstained on; where all are, and yet the rows of a client have a
-direction in common (``attacks.likelihood.sign_test``), it says that its model fails instead of "noise". So it
+direction in common (``has_structure``), it says that its model fails instead of "noise". So it
 does where noise of unknown scale turns out larger along the rows' directions than off them. Where uploads
 under such noise are more likely as rows of the opposite sign, without the declared rule, or with steps of
 another size, they are taken so, and the option ``declared_rule`` says it; the scale of the rows
@@ -30,28 +31,45 @@ read where they are such uploads (``attacks.likelihood.neighbours``).
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from jaxtyping import Float
 
-from attacks.base import Estimates, Progress, Reconstruction, all_abstain, silent
+from attacks.base import Estimates, Outcome, Progress, Reconstruction, all_abstain, joined, silent
 from attacks.client_rules.premises import unlike
 from attacks.closed_form.grid.rating_grid import Grid
 from attacks.closed_form.spectral import Spectral
 from attacks.closed_form.uploads.repeated_noise import CLEAN, noise_repeats
 from attacks.closed_form.uploads.upload_kind import uploaded_otherwise
+from attacks.likelihood.abstention import (
+    at_the_bound,
+    only_signs,
+    too_alike,
+    unless_open_by_a_level,
+    unread,
+    wrong_rule,
+)
 from attacks.likelihood.exact_rows import exact_rows
-from attacks.likelihood.manifest_model import unmodelled
+from attacks.likelihood.learning import State
+from attacks.likelihood.manifest_model import ties, unmodelled
+from attacks.likelihood.modes import estimates, read
 from attacks.likelihood.neighbours import as_uploads, in_stars, of_neighbours, unlike_uploads
-from attacks.likelihood.preparation import Preparation, settled
-from attacks.likelihood.reading import read_all
+from attacks.likelihood.preparation import Preparation, learned, settled
+from attacks.likelihood.problem import BatchCache
 from attacks.likelihood.upload_statistics import size_up
 from attacks.obstacles import alpha_unknown, entries_missing, unreadable
 from victims.common.validation import at_least, one_of, or_none, require_fields
+from victims.transcript.manifest import Manifest
 from victims.transcript.view import ITEM, View
 
 ABSENT = "it sent nothing in the last round, which alone is read, for the noise is the same in all"
 UNDETERMINED = "its evidence hardly changes from 0.001 to 1"
+OTHERWISE = "not taken as it is, for the uploads are more likely {}"
+REVERSED = "as rows of the opposite sign"
+STEPS = "with gradient steps of another size"
+LOWERED = "as those of ratings less {:g}"
+FREE = "with factors that have nothing in common from round to round"
 
 
 @dataclass(frozen=True)
@@ -167,3 +185,87 @@ def _certain(block: Estimates) -> Estimates:
     if block.rating_if_rated is None:
         return block
     return replace(block, rated_probability=np.where(there & (block.kind == ITEM), block.value > 0, np.nan))
+
+
+class _Answered(NamedTuple):
+    """Answers of all clients, and per client the evidence (nats), the mean norm of p_i (stars), and p_i in
+    the last round; and the share of its ratings that only clipped rows tell.
+    """
+
+    blocks: tuple[Estimates, ...]
+    evidence: Float[np.ndarray, " users"]
+    length: Float[np.ndarray, " users"]
+    factor: Float[np.ndarray, "users K"]
+    clipped: Float[np.ndarray, " users"]
+
+
+def read_all(
+    name: str,
+    how: Preparation,
+    view: View,
+    samples: int,
+    everyone: np.ndarray,
+    options: dict[str, Any],
+    progress: Progress,
+) -> Reconstruction:
+    """Learn, then read all clients."""
+    batches, state = learned(how, view)
+    options = {**options, "noise": float(state.parameters.constants.noise)}
+    if told := _otherwise(view.manifest, batches.problem.view.manifest, state):
+        options["declared_rule"] = OTHERWISE.format(" and ".join(told))
+    if reason := wrong_rule(batches.problem, state, how.size):
+        return all_abstain(name, everyone, reason, options)
+    found = _answered(batches, state, samples, progress)
+    silent_ones, noise_alone = unread(view, found.evidence, how.key)
+    outcome = Outcome.NOTHING_FOUND if noise_alone and not how.size.unusable else Outcome.ANSWERED
+    heard = ~np.isin(view.users, list(silent_ones))
+    signs, reason = only_signs(view.users[heard], found.clipped[heard])
+    if reason:
+        return all_abstain(name, everyone, reason, options)
+    abstained = dict(how.size.unusable) | silent_ones | signs
+    silenced = np.array(sorted(abstained), np.int64)
+    for block in found.blocks:
+        block.value[np.isin(block.users, silenced)] = np.nan
+    if reason := too_alike(found.blocks, view.manifest):
+        return all_abstain(name, everyone, reason, options)
+    diagnostics = {}
+    for title, values in {"evidence": found.evidence, "length": found.length}.items():
+        full = np.full(everyone.size, np.nan)
+        full[np.searchsorted(everyone, view.users)] = values
+        diagnostics[title] = full
+    factor = np.where(np.isin(view.users, silenced)[:, None], np.nan, found.factor)
+    factors = joined([(view.users, np.full(view.users.size, view.rounds[-1]), factor)])
+    read = Reconstruction(
+        name, everyone, found.blocks, abstained, options, diagnostics, outcome=outcome, factors=factors
+    )
+    return read if state.parameters.constants.lowered else unless_open_by_a_level(read, view)
+
+
+def _otherwise(declared: Manifest, believed: Manifest, state: State) -> list[str]:
+    """What was taken otherwise than it is declared."""
+    told = [REVERSED] if believed.upload != declared.upload else []
+    if believed.hyperparameters != declared.hyperparameters or believed.update != declared.update:
+        told.append(STEPS if any(ties(believed)) else FREE)
+    if lowered := float(state.parameters.constants.lowered):
+        told.append(LOWERED.format(lowered))
+    return told
+
+
+def _answered(batches: BatchCache, state: State, samples: int, progress: Progress) -> _Answered:
+    problem = batches.problem
+    n_users = problem.view.users.size
+    blocks, evidence, length = [], np.zeros(n_users), np.zeros(n_users)
+    factor, clipped = np.zeros((n_users, problem.view.manifest.factors)), np.zeros(n_users)
+    done, lowered = 0, float(state.parameters.constants.lowered)
+    for batch, start in enumerate(state.points):
+        found = read(batches, state.parameters, batch, start, samples)
+        count = problem.packing.sizes[batch]
+        members = problem.packing.members[batch][:count]
+        evidence[members] = found.evidence[:count]
+        length[members] = found.length[:count]
+        factor[members] = found.factor[:count]
+        clipped[members] = at_the_bound(problem, batches.rows(batch), start.p, found.answers, lowered)[:count]
+        blocks.append(estimates(batches, batch, found.answers))
+        done += count
+        progress(done, n_users)
+    return _Answered(tuple(blocks), evidence, length, factor, clipped)

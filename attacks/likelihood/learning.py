@@ -15,10 +15,9 @@ import jax
 import numpy as np
 
 from attacks.likelihood import prior as priors
-from attacks.likelihood.batch_ascent import ascend_batch, summarise_batch
-from attacks.likelihood.batch_cache import BatchCache
+from attacks.likelihood.ascent import ascend_batch, summarise_batch
 from attacks.likelihood.model import Answers, Point
-from attacks.likelihood.problem import Parameters, Problem, between, scattered
+from attacks.likelihood.problem import BatchCache, Parameters, Problem, between, scattered
 from attacks.likelihood.starts import cold_start
 from attacks.likelihood.summaries import Summary
 

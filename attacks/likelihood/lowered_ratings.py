@@ -14,10 +14,9 @@ import numpy as np
 
 from attacks.likelihood import prior as priors
 from attacks.likelihood.abstention import ALL, LEAST_ODDS
-from attacks.likelihood.batch_ascent import summarise_batch
-from attacks.likelihood.batch_cache import BatchCache
+from attacks.likelihood.ascent import summarise_batch
 from attacks.likelihood.learning import FREE_PASSES, FURTHER, QUICK, State, learn, state_at
-from attacks.likelihood.problem import Parameters, Problem
+from attacks.likelihood.problem import BatchCache, Parameters, Problem
 
 CLEAR = 10.0  # nats by which uploads must be more likely; of a hundred programs next to none lower ratings
 BEHIND = 20.0  # nats per client by which a first pass may be behind, for more passes to be worth it

@@ -61,12 +61,7 @@ def unmodelled(manifest: Manifest) -> str:
 
 
 def ties(manifest: Manifest) -> tuple[bool, bool]:
-    """Whether (8) ties p to the answers, and whether (9), (10) link consecutive rounds.
-
-    References
-    ----------
-    Mai & Pang 2022 (arXiv:2210.07775), Eq. (8)-(10).
-    """
+    """Whether (8) ties p to the answers, and whether (9), (10) link consecutive rounds."""
     known = manifest.hyperparameters
     needed = {"lambda_factors"} | ({"lambda_attributes"} if manifest.n_attributes else set())
     public = needed <= set(known)

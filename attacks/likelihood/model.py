@@ -91,12 +91,7 @@ def model_of(
     clip: float | None = None,
     law: Law = LAPLACE,
 ) -> Model:
-    """Make the model of a view from its manifest.
-
-    References
-    ----------
-    Mai & Pang 2022 (arXiv:2210.07775), Eq. (8)-(10).
-    """
+    """Make the model of a view from its manifest."""
     blocks = np.full(manifest.n_attributes, -1)
     loose: list[bool] = []
     for group in manifest.attribute_groups:
@@ -141,7 +136,6 @@ class Prior(NamedTuple):
     level: Float[AnyArray, " candidates"]
     # the random effects a of activity, mean and dispersion (``Model.effects``)
     user: Float[AnyArray, "users user_effects"]
-    # the random effects a of activity, mean and dispersion (``Model.effects``)
     item: Float[AnyArray, "items item_effects"]
     attribute: Float[AnyArray, "*users attributes"]  # log odds inside a block
     start_mean: Float[AnyArray, " L"]  # normal law of the free factors

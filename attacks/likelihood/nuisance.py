@@ -16,9 +16,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from attacks.likelihood import prior as priors
-from attacks.likelihood.batch_cache import BatchCache
 from attacks.likelihood.learning import FURTHER, UNRATED, State, learn
-from attacks.likelihood.problem import Parameters
+from attacks.likelihood.problem import BatchCache, Parameters
 from attacks.metadata.rating_prior import MIDDLE
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import View
@@ -58,12 +57,7 @@ class Found:
 
 
 def missing(view: View) -> tuple[str, ...]:
-    """Name the constants that the model of a view needs and the manifest lacks.
-
-    References
-    ----------
-    Mai & Pang 2022 (arXiv:2210.07775), Eq. (8)-(10).
-    """
+    """Name the constants that the model of a view needs and the manifest lacks."""
     manifest = view.manifest
     needed = []
     if manifest.weighting == "include-unrated":

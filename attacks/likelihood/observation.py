@@ -158,12 +158,7 @@ def _decode_attributes(
 def contributions(
     model: Model, rows: Rows, constants: Constants, p: AnyArray
 ) -> Float[Array, "candidates users slots"]:
-    """What every candidate of a row adds to the sum in (8): its y at the mean over rounds.
-
-    References
-    ----------
-    Mai & Pang 2022 (arXiv:2210.07775), Eq. (8).
-    """
+    """What every candidate of a row adds to the sum in (8): its y at the mean over rounds."""
     items = item_rows(model, constants, rows)
     predicted = jnp.einsum("ukr,uk->ur", rows.middle, p.mean(axis=1).astype(rows.middle.dtype))
     return items.weights[:, None, None] * (items.levels[:, None, None] - predicted)

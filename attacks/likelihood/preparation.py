@@ -9,17 +9,12 @@ from typing import Any
 import numpy as np
 
 from attacks.likelihood.ascent import ascend
-from attacks.likelihood.batch_cache import BatchCache
 from attacks.likelihood.learning import FREE_PASSES, State, learn, search
 from attacks.likelihood.lowered_ratings import as_learned
-from attacks.likelihood.manifest_model import (
-    known_scale,
-    law_of,
-    ties,
-)
+from attacks.likelihood.manifest_model import known_scale, law_of, ties
 from attacks.likelihood.model import log_prior
 from attacks.likelihood.nuisance import START, missing, settle, with_constants
-from attacks.likelihood.problem import Parameters, carried, problem_of, start_parameters
+from attacks.likelihood.problem import BatchCache, Parameters, carried, problem_of, start_parameters
 from attacks.likelihood.starts import line, start_from_prior
 from attacks.likelihood.summaries import summarise
 from attacks.likelihood.upload_statistics import Size
@@ -32,13 +27,8 @@ COARSE = 1e-3  # noise over the rows' root mean square, above which float32 rows
 OVERSTATED = 2.0  # times the noise that rows show, above which a scale that is told is not believed
 OFTEN, ONCE = 1e5, 4e5  # slots x rounds that cost as much as a compilation, while learning and later
 FEWEST, FEWEST_ROUNDS, ENOUGH = 64, 4, 400_000  # clients, rounds, and rows, that tell the prior
-PROGRAMS: tuple[Any, ...] = (
-    log_prior,
-    start_from_prior,
-    line,
-    ascend,
-    summarise,
-)  # those that learning compiles
+# those that learning compiles
+PROGRAMS: tuple[Any, ...] = (log_prior, start_from_prior, line, ascend, summarise)
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,11 @@ from jaxtyping import Float
 from numpy.typing import DTypeLike
 
 from attacks.likelihood import prior as priors
-from attacks.likelihood.batches import Packing, plan
+from attacks.likelihood.batches import Packing, Rows, pack, plan
 from attacks.likelihood.model import AnyArray, Constants, Model, Prior
 from victims.transcript.view import View
+
+CACHE_BYTES = 1 << 28
 
 
 @dataclass(frozen=True)
@@ -106,3 +108,29 @@ def scattered(problem: Problem, batch: int, values: AnyArray) -> np.ndarray:
     out = np.zeros((problem.view.users.size, *values.shape[1:]))
     out[members[:size]] = np.asarray(values)[:size]
     return out
+
+
+class BatchCache:
+    """Rows of the batches of one problem."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self._kept: dict[int, Rows] = {}
+        self._last: dict[int, Rows] = {}
+
+    def rows(self, batch: int) -> Rows:
+        """The rows of a batch, kept while all of them are small; the last one always is."""
+        for kept in (self._kept, self._last):
+            if batch in kept:
+                return kept[batch]
+        self._last.clear()
+        problem = self.problem
+        packed = pack(problem.view, problem.packing, batch, problem.precision, problem.model.law)
+        rows: Rows = jax.device_put(packed)
+        room = sum(_bytes(kept) for kept in self._kept.values()) + _bytes(rows) < CACHE_BYTES
+        (self._kept if room else self._last)[batch] = rows
+        return rows
+
+
+def _bytes(rows: Rows) -> int:
+    return sum(column.nbytes for column in rows)

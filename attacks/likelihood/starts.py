@@ -9,12 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from attacks.likelihood.batch_ascent import ascend_batch, most_credible
-from attacks.likelihood.batch_cache import BatchCache
+from attacks.likelihood.ascent import ascend_batch, most_credible
 from attacks.likelihood.batches import Rows
 from attacks.likelihood.model import Answers, AnyArray, Constants, Model, Point, Prior, log_prior
 from attacks.likelihood.observation import decode, posterior_attributes
-from attacks.likelihood.problem import Parameters, prior_of
+from attacks.likelihood.problem import BatchCache, Parameters, prior_of
 from attacks.likelihood.update_rule import fixed_sums, gram, normal_equations
 
 LENGTHS = np.geomspace(0.03, 30.0, 20)  # of the client's factor, tried along the leading direction
@@ -87,12 +86,7 @@ def start_from_prior(
     constants: Constants,
     prior: Prior,
 ) -> Float[Array, "users rounds K"]:
-    """The factor that (8) gives to a client whose answers are the prior's means.
-
-    References
-    ----------
-    Mai & Pang 2022 (arXiv:2210.07775), Eq. (8).
-    """
+    """The factor that (8) gives to a client whose answers are the prior's means."""
     items = jnp.exp(log_prior(model, prior, rows)) * rows.valid
     _, n_users, k, _ = rows.items.shape
     attributes = jnp.zeros((n_users, 0))

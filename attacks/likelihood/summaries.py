@@ -18,8 +18,8 @@ from jaxtyping import Array, Float, Int
 from attacks.likelihood.batches import Rows
 from attacks.likelihood.gradient import fisher_information, score_of
 from attacks.likelihood.model import Answers, AnyArray, Constants, Model, Point, Prior, log_prior
-from attacks.likelihood.moments import Moments, feature_variance, moments
 from attacks.likelihood.observation import Fit, contributions, decode
+from attacks.likelihood.prior import Moments, feature_variance, moments
 from attacks.likelihood.update_rule import Link, fixed_sums, link
 
 DRAWN_COMPLETE = 0.1  # of the complete-data information in the covariance of the draws
@@ -34,11 +34,7 @@ class Summary(NamedTuple):
     # expected loss of f - y p (``attacks.likelihood.noise_laws``), number of coordinates and loss of f, for
     # the noise scale
     distance: Float[AnyArray, ""]
-    # expected loss of f - y p (``attacks.likelihood.noise_laws``), number of coordinates and loss of f, for
-    # the noise scale
     coordinates: Float[AnyArray, ""]
-    # expected loss of f - y p (``attacks.likelihood.noise_laws``), number of coordinates and loss of f, for
-    # the noise scale
     blank: Float[AnyArray, ""]
     moments: Moments  # for the prior
     lam_mean: Float[AnyArray, " L"]  # sums over clients
@@ -77,7 +73,7 @@ def summarise(
     fit = decode(model, attribute_factors, rows, constants, prior, assumed, point)
     linked = link(model, attribute_factors, rows, constants, prior, point.p, fit.answers, fixed)
     score = score_of(model, attribute_factors, rows, constants, point.p, fit.answers, linked, fixed)
-    covariance, factor = _covariance(linked.precision + fisher_information(score, DRAWN_COMPLETE))
+    covariance, factor = covariance_of(linked.precision + fisher_information(score, DRAWN_COMPLETE))
     law = _Law(covariance, factor, _effect_variance(model, rows, assumed, fit.answers, user_variance))
 
     def draw(
@@ -102,7 +98,7 @@ def summarise(
     return _summed(rows, point, fit, covariance, answers, evidence, found)
 
 
-def _covariance(
+def covariance_of(
     information: Float[Array, "users L L"],
 ) -> tuple[Float[Array, "users L L"], Float[Array, "users L L"]]:
     """The inverse and its Cholesky factor.

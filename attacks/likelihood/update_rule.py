@@ -61,12 +61,7 @@ def normal_equations(
     answers: Answers,
     sums: FixedSums,
 ) -> tuple[Float[Array, "users rounds K K"], Float[Array, "users rounds K"]]:
-    """Q'CQ + lambda_1 U'U and Q'Cr + lambda_1 U'x of (8) at the posterior means, without lambda_2.
-
-    References
-    ----------
-    Mai & Pang 2022 (arXiv:2210.07775), Eq. (8).
-    """
+    """Q'CQ + lambda_1 U'U and Q'Cr + lambda_1 U'x of (8) at the posterior means, without lambda_2."""
     items = item_rows(model, constants, rows)
     share = jnp.einsum("v,vur->ur", items.weights, answers.items)
     target = jnp.einsum("v,vur->ur", items.weights * items.levels, answers.items)
@@ -96,12 +91,7 @@ def link(
     answers: Answers,
     sums: FixedSums,
 ) -> Link:
-    """What the update rule says about p^t given soft answers: (8), or the steps (9), (10).
-
-    References
-    ----------
-    Mai & Pang 2022 (arXiv:2210.07775), Eq. (8)-(10).
-    """
+    """What the update rule says about p^t given soft answers: (8), or the steps (9), (10)."""
     square, right = normal_equations(model, attribute_factors, rows, constants, answers, sums)
     if model.tied:
         return _tied(model, jnp.asarray(attribute_factors), rows, constants, p, answers, square, right)

@@ -16,10 +16,10 @@ from pathlib import Path
 import numpy as np
 
 import factorleak as fl
-from attacks.likelihood.batch_cache import BatchCache
 from attacks.likelihood.learning import State, state_at
 from attacks.likelihood.modes import read
 from attacks.likelihood.preparation import Preparation, learned
+from attacks.likelihood.problem import BatchCache
 from attacks.likelihood.upload_statistics import size_up
 from audit.keys import view_of
 from victims.transcript.reader import open_transcript

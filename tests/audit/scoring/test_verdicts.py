@@ -11,7 +11,7 @@ from scipy.stats import binom
 
 import factorleak as fl
 from attacks.base import Estimates, Identities, Linked, Outcome, Reconstruction, all_abstain
-from attacks.likelihood.sign_test import p_value
+from attacks.likelihood.abstention import p_value
 from audit.experiments.rows import metric_rows
 from audit.factories import make_attack
 from audit.scoring.pseudonyms import Senders
