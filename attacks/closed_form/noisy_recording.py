@@ -19,7 +19,7 @@ from attacks.closed_form.common_numbers import pulls_of
 from attacks.closed_form.uploads.answered import block_of
 from attacks.closed_form.uploads.item_rows import BATCH_BYTES, rows_of
 from attacks.linear_forms.forms import MOST_ROWS, forms_of, padded
-from attacks.linear_forms.reading import LEARNERS, Together, in_batches, learn, read, room_for
+from attacks.linear_forms.reading import LEARNERS, ROOM, Together, in_batches, learn, read, room_for
 from victims.common.seeds import Purpose, generator
 from victims.transcript.view import ITEM, View
 
@@ -107,8 +107,14 @@ def _learned(clients: list[_Client], levels: Float[np.ndarray, " levels"], seed:
     n_rows = np.array([one.items.size for one in clients])
     able = np.flatnonzero(n_rows >= np.median(n_rows))
     some = generator(seed, Purpose.LINEAR_FORM_LEARNERS).permutation(able)[:LEARNERS]
-    forms = forms_of(*_stacked([clients[place] for place in some]))
-    return learn(padded(forms, room_for(forms.there.shape[1])), levels, seed)
+    forms = forms_of(*_stacked([_shortened(clients[place], ROOM[0]) for place in some]))
+    return learn(padded(forms, ROOM[0]), levels, seed)
+
+
+def _shortened(one: _Client, n_rows: int) -> _Client:
+    """At most so many rows of a client, spread over all."""
+    here = np.unique(np.linspace(0, one.items.size - 1, min(n_rows, one.items.size)).astype(int))
+    return _Client(one.user, one.rows[here], one.factors[here], one.items[here])
 
 
 def _read(clients: list[_Client], together: Together, told: dict[int, _Told], seed: int) -> None:

@@ -8,8 +8,10 @@ which it was proposed (Owen & Zhou 2000, doi:10.1080/01621459.2000.10473909).
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
@@ -30,14 +32,14 @@ SCALES = np.geomspace(0.3, 6.5, 36)
 LENGTHS = np.concatenate([[0.003, 0.03, 0.06], np.arange(0.12, 4.9, 0.12)])
 NOISES = np.array([0.1, 0.4])  # of a level
 LOOKED_AT = 40  # rows of a client that the grid is evaluated on, spread over all
-STARTS, MODES = 20, 12  # for each size of the noise, and after a few steps for all
+STARTS, MODES = 18, 12  # for each size of the noise, and after a few steps for all
 FROM_MODES, FROM_CELLS = 300, 130  # points
 WIDER, DEGREES = 1.3, 5.0  # than the modes' own information says
 FLATTER = 0.6  # of the grid's evidence, by which its cells are drawn
+TOGETHER = 16  # clients in one compiled call
 ANSWERING = 128  # points of most weight, over which answers are averaged
-TRUST = (
-    0.85  # power of the likelihood in answers: rows are not quite as the model has them (arXiv:1506.06101)
-)
+# power of the likelihood in answers: rows are not quite as the model has them (arXiv:1506.06101)
+TRUST = 0.85
 
 _EDGES = np.concatenate(
     [[np.log(LENGTHS[0]) - 1], np.log(LENGTHS[1:] * LENGTHS[:-1]) / 2, [np.log(LENGTHS[-1]) + 0.02]]
@@ -77,7 +79,24 @@ class Points(NamedTuple):
 
 def single(tree: Any) -> Any:
     """A tuple of arrays in single precision, as the compiled part takes them."""
-    return type(tree)(*(jnp.asarray(part, jnp.float32) for part in tree))
+    parts = (np.asarray(part) for part in tree)
+    kinds = (jnp.int32 if part.dtype.kind == "i" else jnp.float32 for part in parts)
+    return type(tree)(*(jnp.asarray(part, kind) for part, kind in zip(tree, kinds, strict=True)))
+
+
+def _each(compiled: Callable[..., Any], by_client: Sequence[Any], *rest: Any) -> list[np.ndarray]:
+    """Call a compiled function for so many clients at a time, the last call filled up."""
+    n_clients = len(jax.tree.leaves(by_client[0])[0])
+    out = []
+    for start in range(0, n_clients, TOGETHER):
+        place = np.minimum(np.arange(start, start + TOGETHER), n_clients - 1)
+        here = jax.tree.map(
+            lambda part, place=place: jnp.asarray(np.asarray(part)[place], jnp.float32), by_client
+        )
+        found = compiled(*here, *rest)
+        parts = found if isinstance(found, tuple) else (found,)
+        out.append([np.asarray(part, float)[: n_clients - start] for part in parts])
+    return [np.concatenate(parts) for parts in zip(*out, strict=True)]
 
 
 def searched(
@@ -86,8 +105,7 @@ def searched(
     """Starts: the best local maxima of the grid at each size of the noise; and the grid at the largest."""
     gap = np.diff(levels).min()
     arguments = (jnp.asarray(part, jnp.float32) for part in (SCALES, LENGTHS, NOISES * gap))
-    some = single(_spread(data))
-    table = np.asarray(evidence_table(program, *arguments, some, jnp.float32(levels)), float)
+    (table,) = _each(evidence_table, (_spread(data),), single(program), jnp.float32(levels), *arguments)
     around = np.pad(table, ((0, 0),) * 3 + ((1, 1), (1, 1)), constant_values=-np.inf)
     n_scales, n_lengths = table.shape[3:]
     steps = [(i, j) for i in range(3) for j in range(3) if (i, j) != (1, 1)]
@@ -123,9 +141,11 @@ def climbed(
     n_steps: int,
 ) -> Modes:
     """Climb on; modes that meet count once, and the best ``MODES`` are kept."""
-    given = jnp.float32(modes.x), jnp.float32(modes.own_sign)
-    end = ascend(*given, program, single(data), jnp.float32(levels), single(prior), n_steps)
-    x, value, information = (np.asarray(part, float) for part in end)
+    ends = []
+    for some in np.split(np.arange(modes.x.shape[1]), range(MODES, modes.x.shape[1], MODES)):
+        by_client = (modes.x[:, some], modes.own_sign[:, some], data, prior)
+        ends.append(_each(ascend, by_client, single(program), jnp.float32(levels), jnp.int32(n_steps)))
+    x, value, information = (np.concatenate(parts, axis=1) for parts in zip(*ends, strict=True))
     n = x.shape[-1]
     lost = ~(np.isfinite(x).all(-1) & np.isfinite(information).all((-1, -2)) & np.isfinite(value))
     information = np.where(lost[..., None, None], np.eye(n), information)
@@ -192,8 +212,7 @@ def sampled(
         logsumexp(by_mode, axis=-1) + constant + np.log(FROM_MODES / total),
         _density_in_cells(x, own_sign, chance, prior) + np.log(FROM_CELLS / total),
     )
-    given = jnp.float32(x), jnp.float32(own_sign)
-    both = np.asarray(densities(*given, program, single(data), jnp.float32(levels), single(prior)), float)
+    (both,) = _each(densities, (x, own_sign, data, prior), single(program), jnp.float32(levels))
     return Points(x, own_sign, both[..., 0], both[..., 1], proposed)
 
 
@@ -207,8 +226,9 @@ def answers(
     weight = np.exp(weight - logsumexp(weight, axis=1, keepdims=True))
     x = np.take_along_axis(points.x, best[..., None], 1)
     own_sign = np.take_along_axis(points.own_sign, best, 1)
-    arrays = (jnp.float32(part) for part in (x, own_sign, weight))
-    return np.asarray(levels_of(*arrays, program, single(data), jnp.float32(levels), TRUST), float)
+    rest = single(program), jnp.float32(levels), jnp.float32(TRUST)
+    (probability,) = _each(levels_of, (x, own_sign, weight, data), *rest)
+    return probability
 
 
 def _cells(table: np.ndarray, product: Float[np.ndarray, "clients 2"]) -> Float[np.ndarray, "clients 2 A B"]:

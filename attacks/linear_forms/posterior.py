@@ -17,13 +17,12 @@ squares of a and b. Student's law for the noise, so that single rows do not deci
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 from scipy.special import gammaln
 
 FREEDOM = 8.0  # degrees of Student's law
@@ -38,9 +37,10 @@ LOST = 0.9  # at most, of the information, because levels are not known
 class Program(NamedTuple):
     """What clients may have done, as far as the form of their rows tells."""
 
-    sign: float  # 1 where rows are changes, -1 where they are gradients
-    relative: float  # share of the noise's variance that is proportional to the error's square
-    ragged: bool  # whether some rows have another scale, as of a smaller last minibatch
+    sign: float | Array  # 1 where rows are changes, -1 where they are gradients
+    relative: float | Array  # share of the noise's variance that is proportional to the error's square
+    # numbers of times that a row may be in a ragged last minibatch, which has another scale; 0 where none is
+    times: Int[Array, " times"] | Int[np.ndarray, " times"]
 
 
 class Data(NamedTuple):
@@ -82,19 +82,14 @@ def _terms(x: Array, own_sign: Array, program: Program, data: Data, levels: Arra
     error = scale * (data.coordinates[:, 0] + data.coordinates[:, 1:] @ x[2 : 2 + n_more])
     known = length * data.along
     moving = scale * data.coordinates[:, 1:]
-    if program.ragged:
-        longer = 1 + jnp.arange(len(IN_LAST)) * (jnp.exp(x[-2]) - 1)
-        factors, log_weight = 1 / longer, jnp.log(jnp.array(IN_LAST, x.dtype)) - jnp.log(longer)
-        by_f = -jnp.arange(len(IN_LAST)) * jnp.exp(x[-2]) / longer
-    else:
-        factors, log_weight = jnp.ones(1, x.dtype), jnp.zeros(1, x.dtype)
+    longer = 1 + program.times * (jnp.exp(x[-2]) - 1)
+    chances = jnp.array(IN_LAST if program.times.size > 1 else (1.0,), x.dtype)
+    factors, log_weight = 1 / longer, jnp.log(chances) - jnp.log(longer)
+    by_f = -program.times * jnp.exp(x[-2]) / longer
     errors = error[:, None] * factors
     parts = [errors, jnp.broadcast_to(known[:, None], errors.shape)]
     parts += [moving[:, j, None] * factors for j in range(n_more)]
-    if program.ragged:
-        parts.append(errors * by_f)
-    else:
-        parts.append(jnp.zeros_like(errors))  # the number f is there, and moves nothing
+    parts.append(errors * by_f)
     # what a level says of the row's error: noise of a moving factor is proportional to it
     told = jax.lax.stop_gradient((levels - known[:, None]) * jnp.exp(-x[0]))
     spread = jnp.sqrt(1 - program.relative + program.relative * told**2 + LEAST_NOISE)
@@ -126,22 +121,20 @@ def _step(
     known = jnp.einsum("nc,ncd,nce->de", (pull / noise**2).sum(-1), terms.slopes, terms.slopes)
     information = information.at[:-1, :-1].add(known)
     information = information.at[-1, -1].add(2 * n_rows * FREEDOM / (FREEDOM + 3))
-    if program.ragged:
-        times = jnp.arange(len(IN_LAST))
-        longer = 1 + times * (jnp.exp(x[-2]) - 1)
-        gradient = gradient.at[-2].add(-(weight.sum((0, 2)) * times * jnp.exp(x[-2]) / longer).sum())
+    longer = 1 + program.times * (jnp.exp(x[-2]) - 1)
+    gradient = gradient.at[-2].add(-(weight.sum((0, 2)) * program.times * jnp.exp(x[-2]) / longer).sum())
     return terms.likelihood + _log_prior(x, prior), gradient, information
 
 
-@partial(jax.jit, static_argnames=("program", "n_steps"))
+@jax.jit
 def ascend(
     x: Float[Array, "clients modes unknowns"],
     own_sign: Float[Array, "clients modes"],
-    program: Program,
     data: Data,
-    levels: Float[Array, " levels"],
     prior: Prior,
-    n_steps: int,
+    program: Program,
+    levels: Float[Array, " levels"],
+    n_steps: int | Array,
 ) -> tuple[Array, Array, Array]:
     """Climb from each start: where it ends, the posterior there, and its information."""
 
@@ -160,14 +153,14 @@ def ascend(
     return jax.vmap(jax.vmap(climbed, (0, 0, None, None)))(x, own_sign, data, prior)
 
 
-@partial(jax.jit, static_argnames="program")
+@jax.jit
 def densities(
     x: Float[Array, "clients points unknowns"],
     own_sign: Float[Array, "clients points"],
-    program: Program,
     data: Data,
-    levels: Float[Array, " levels"],
     prior: Prior,
+    program: Program,
+    levels: Float[Array, " levels"],
 ) -> Float[Array, "clients points 2"]:
     """Log-likelihood and log-prior of points."""
 
@@ -181,13 +174,13 @@ def densities(
     return jax.vmap(of_client)(x, own_sign, data, prior)
 
 
-@partial(jax.jit, static_argnames="program")
+@jax.jit
 def levels_of(
     x: Float[Array, "clients points unknowns"],
     own_sign: Float[Array, "clients points"],
     weight: Float[Array, "clients points"],
-    program: Program,
     data: Data,
+    program: Program,
     levels: Float[Array, " levels"],
     trust: float,
 ) -> Float[Array, "clients rows levels"]:
@@ -206,14 +199,14 @@ def levels_of(
     return jax.vmap(of_client)(x, own_sign, weight, data)
 
 
-@partial(jax.jit, static_argnames="program")
+@jax.jit
 def evidence_table(
+    data: Data,
     program: Program,
+    levels: Float[Array, " levels"],
     scales: Float[Array, " A"],
     lengths: Float[Array, " B"],
     noises: Float[Array, " noises"],
-    data: Data,
-    levels: Float[Array, " levels"],
 ) -> Float[Array, "clients noises 2 A B"]:
     """Log-likelihood on a grid of A and B, with each sign of the direction, where nothing else is open."""
 

@@ -22,8 +22,9 @@ from victims.common.seeds import Purpose, generator
 PASSES, FIRST_PASSES = 3, 2  # of what clients share, and each of them; to choose a program
 FIRST_STEPS, STEPS = 10, 8
 LEARNERS, CHOOSERS = 32, 16  # clients of whom the shared numbers are learned, and the program
-TOGETHER = 32  # clients at once
-ROOM = (32, 128, 512, 4096)  # rows that are compiled for
+AT_ONCE = 64  # clients that are read
+NEVER, UP_TO_TWICE = np.arange(1), np.arange(3)  # times that a row may be in a ragged last minibatch
+ROOM = (64, 256, 1024, 4096)  # rows that are compiled for; of the first so many is learned
 FAVOURED = 5.0  # nats, of ratings over what is none, by all learners together
 LARGEST_NOISE = 0.75  # of a level, beyond which nothing is answered
 CLOSER = 2  # levels of what is none for each of ratings
@@ -78,23 +79,20 @@ def learn(forms: Forms, levels: Float[np.ndarray, " levels"], seed: int) -> Toge
     smooth = unknown(n_close)._replace(noise=(np.log(0.8), 0.05))
     return Together(
         _learned(forms, program, scaled, unknown(scaled.size), seed, PASSES),
-        _learned(forms, program._replace(ragged=False), close, smooth, seed, PASSES),
+        _learned(forms, program._replace(times=NEVER), close, smooth, seed, PASSES),
     )
 
 
 def _chosen(forms: Forms, scaled: np.ndarray, seed: int) -> Program:
     """The program of most evidence: what rows are, what the noise is like, whether minibatches are ragged."""
-    program = Program(1.0, 0.9, False)
-    evidence: dict[Program, float] = {}
-    for options in ({"sign": (1.0, -1.0)}, {"relative": (0.9, 0.0)}, {"ragged": (False, True)}):
-        ((name, values),) = options.items()
-        for value in values:
-            one = program._replace(**{name: value})
-            if one not in evidence:
-                found = _learned(forms, one, scaled, unknown(scaled.size), seed, FIRST_PASSES)
-                evidence[one] = found.evidence
-        program = max(evidence, key=evidence.__getitem__)
-    return program
+    best = Program(1.0, 0.9, NEVER)
+    most = -np.inf
+    for options in ({}, {"sign": -1.0}, {"relative": 0.0}, {"times": UP_TO_TWICE}):
+        program = best._replace(**options)
+        evidence = _learned(forms, program, scaled, unknown(scaled.size), seed, FIRST_PASSES).evidence
+        if evidence > most:
+            best, most = program, evidence
+    return best
 
 
 def _learned(
@@ -169,8 +167,8 @@ def in_batches(n_rows: Int[np.ndarray, " clients"]) -> list[Int[np.ndarray, " so
     order = np.argsort(n_rows, kind="stable")
     rooms = np.array([room_for(int(n)) for n in n_rows[order]])
     return [
-        group[start : start + TOGETHER]
+        group[start : start + AT_ONCE]
         for room in ROOM
         for group in [order[rooms == room]]
-        for start in range(0, group.size, TOGETHER)
+        for start in range(0, group.size, AT_ONCE)
     ]
