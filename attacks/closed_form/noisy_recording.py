@@ -27,10 +27,13 @@ FEWEST_ROWS = 5  # of a client, that tell more than the numbers that are open
 FEWEST_CLIENTS = 5  # of whom what all share can be learned
 MOST_LEVELS = 25  # of a grid
 ROUNDS = 3  # that are read, from the first to the last
+LARGEST_SHARE = 0.85  # of all answers, that one level may have
+N_CHANCE, AGREEING = 100, 5.0  # deals of items, and standard deviations beyond what they say
 FOLLOWS = 0.5  # probability that a client's rows are of ratings at all, from where on it is answered
 NO_FORM = "no rows of the client's are a linear form of ratings on the grid, with what noise there is"
 NOT_SHOWN = (
-    "what all clients' rows say together does not tell levels of ratings from other numbers with noise"
+    "what all clients' rows say together does not tell ratings from other numbers with noise, or from ratings "
+    "of other items"
 )
 
 
@@ -67,9 +70,12 @@ def with_noise_term(found: Reconstruction, view: View, seed: int) -> Reconstruct
         if len(clients) < FEWEST_CLIENTS:
             continue
         together = _learned(clients, levels, seed)
-        if together.shows:
-            shown = True
-            _read(clients, together, told, seed)
+        if not together.shows:
+            continue
+        new = dict(told)
+        _read(clients, together, new, seed)
+        if _varies(new) and (together.paired or _agree(new, levels, seed)):
+            shown, told = True, new
     return _answered(found, open_, told, levels, NO_FORM if shown else NOT_SHOWN)
 
 
@@ -140,6 +146,33 @@ def _read(clients: list[_Client], together: Together, told: dict[int, _Told], se
             told[one.user] = _Told(one.items, probability, follows, float(new.noise[place]))
 
 
+def _varies(told: dict[int, _Told]) -> bool:
+    """Whether answers are of several levels: rows of one length, as of Adam or clipped ones, are not."""
+    total = np.sum([one.probability.sum(axis=0) for one in told.values()], axis=0)
+    return bool(total.max() <= LARGEST_SHARE * total.sum())
+
+
+def _agree(told: dict[int, _Told], levels: Float[np.ndarray, " levels"], seed: int) -> bool:
+    """Whether clients who rated the same items agree about them more than with items dealt anew."""
+    means = [one.probability @ levels for one in told.values()]
+    height = np.concatenate([mean - mean.mean() for mean in means])
+    items = np.concatenate([one.items for one in told.values()])
+    ends = np.cumsum([mean.size for mean in means])[:-1]
+    n_raters = np.maximum(np.bincount(items), 1)
+
+    def agreement(height: np.ndarray) -> float:
+        return float((np.bincount(items, height) ** 2 / n_raters).sum())
+
+    rng = generator(seed, Purpose.LINEAR_FORM_DEALS, 1)
+    chance = np.array(
+        [
+            agreement(np.concatenate([rng.permutation(part) for part in np.split(height, ends)]))
+            for _ in range(N_CHANCE)
+        ]
+    )
+    return agreement(height) > chance.mean() + AGREEING * chance.std()
+
+
 def _answered(
     found: Reconstruction,
     open_: Int[np.ndarray, " some"],
@@ -164,7 +197,7 @@ def _answered(
         n, best = one.items.size, one.probability.argmax(axis=1)
         index[place, :n], value[place, :n] = one.items, levels[best]
         claim = one.probability[np.arange(n), best]
-        probability[place, :n] = one.follows * claim + (1 - one.follows) * usual[best]
+        probability[place, :n] = np.clip(one.follows * claim + (1 - one.follows) * usual[best], 0.0, 1.0)
     block = Estimates(np.array(sure), np.full((1, width), ITEM, np.int8), index, value, probability)
     diagnostics = {name: column.copy() for name, column in found.diagnostics.items()}
     at = np.searchsorted(found.users, sure)

@@ -1,8 +1,10 @@
 """Ratings from rows that are linear in them, with noise: what clients share is learned, then each is read.
 
-The arbiter asks whether the levels show at all. The same model with levels that lie twice as close, and are
-given as often as it turns out, stands for rows that are linear in numbers that are no ratings. What all
-clients say of the two together has to favour ratings, and a client's own rows may not contradict it.
+The arbiter asks two things of all clients together. Do levels show at all? The same model with levels that lie
+twice as close, and are given as often as it turns out, stands for rows that are linear in numbers that are no
+ratings. What all clients say of the two together has to favour ratings, and a client's own rows may not
+contradict it. And are the rows those of the items that they are said to be about? Items' factors that change
+places within each client have to explain them worse.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ AT_ONCE = 64  # clients that are read
 NEVER, UP_TO_TWICE = np.arange(1), np.arange(3)  # times that a row may be in a ragged last minibatch
 ROOM = (64, 256, 1024, 4096)  # rows that are compiled for; of the first so many is learned
 FAVOURED = 5.0  # nats, of ratings over what is none, by all learners together
+PAIRED, DEALS = 8.0, 2  # nats, of rows beside their own items over the best of so many deals of other ones
 LARGEST_NOISE = 0.75  # of a level, beyond which nothing is answered
 CLOSER = 2  # levels of what is none for each of ratings
 
@@ -52,6 +55,7 @@ class Together(NamedTuple):
 
     ratings: Model
     none: Model
+    unpaired: float  # the most evidence of ratings where items' factors change places
 
     @property
     def favoured(self) -> float:
@@ -62,6 +66,11 @@ class Together(NamedTuple):
     def shows(self) -> bool:
         """Whether ratings show in the rows of the clients who were asked."""
         return self.favoured >= FAVOURED and np.exp(self.ratings.shared.noise[0]) <= LARGEST_NOISE
+
+    @property
+    def paired(self) -> bool:
+        """Whether the rows know the factors of the items that they are said to be about."""
+        return self.ratings.evidence - self.unpaired >= PAIRED
 
 
 def unit_of(levels: Float[np.ndarray, " levels"]) -> float:
@@ -77,10 +86,25 @@ def learn(forms: Forms, levels: Float[np.ndarray, " levels"], seed: int) -> Toge
     n_close = CLOSER * (scaled.size - 1) + 3  # and one more on each side
     close = np.linspace(scaled[0] - gap / CLOSER, scaled[-1] + gap / CLOSER, n_close)
     smooth = unknown(n_close)._replace(noise=(np.log(0.8), 0.05))
+    rng = generator(seed, Purpose.LINEAR_FORM_DEALS)
+    dealt = [
+        _learned(_dealt(forms, rng), program, scaled, unknown(scaled.size), seed, PASSES).evidence
+        for _ in range(DEALS)
+    ]
     return Together(
         _learned(forms, program, scaled, unknown(scaled.size), seed, PASSES),
         _learned(forms, program._replace(times=NEVER), close, smooth, seed, PASSES),
+        max(dealt),
     )
+
+
+def _dealt(forms: Forms, rng: np.random.Generator) -> Forms:
+    """The same rows, each beside the factor of another item of its client."""
+    along = forms.along.copy()
+    for client, there in enumerate(forms.there):
+        here = np.flatnonzero(there)
+        along[client, here] = along[client, rng.permutation(here)]
+    return forms._replace(along=along)
 
 
 def _chosen(forms: Forms, scaled: np.ndarray, seed: int) -> Program:
