@@ -144,8 +144,8 @@ class Undeclared:
         column = bias_column(view, _unsized(found).abstained, self.max_misfit)
         if column is not None:
             found = with_ones(self._on_a_grid(without_column(view, column), key, options, progress), column)
-        if _mostly_silent(found):
-            found = with_noise_term(_unsized(found), view, key)
+        if 2 * len(found.abstained) > view.users.size and _mostly_silent(found):
+            found = _fuller(found, with_noise_term(_unsized(found), view, key))
         return unless_drawn(found, np.array(view.manifest.rating_levels))
 
     def _instead(
