@@ -182,7 +182,10 @@ class Undeclared:
         off, levels = np.zeros(view.users.size, bool), np.array(view.manifest.rating_levels)
         positives = positives_of(view) if levels.size == 1 else None
         if positives is not None and positives.two.all():
-            return with_positives(_nothing_read(self.name, view, options), view, positives)
+            told = with_positives(_nothing_read(self.name, view, options), view, positives)
+            # rows of confidences tell zeros by their weight, whatever labels say
+            if len(told.abstained) < view.users.size or view.manifest.weighting == "observed-only":
+                return told
         own = own_biases_of(view, view.manifest.upload.regularization)
         if own is not None and own.complete:
             return with_own_biases(_nothing_read(self.name, view, options), own, levels)

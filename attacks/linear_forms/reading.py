@@ -61,7 +61,7 @@ class Together(NamedTuple):
     @property
     def shows(self) -> bool:
         """Whether ratings show in the rows of the clients who were asked."""
-        return self.favoured >= FAVOURED and np.exp(self.ratings.shared.noise[0]) <= LARGEST_NOISE
+        return bool(self.favoured >= FAVOURED and np.exp(self.ratings.shared.noise[0]) <= LARGEST_NOISE)
 
 
 def unit_of(levels: Float[np.ndarray, " levels"]) -> float:
