@@ -16,7 +16,9 @@ from jaxtyping import Bool, Float, Int
 
 from attacks.base import Estimates, Reconstruction
 from attacks.closed_form.common_numbers import pulls_of
+from attacks.closed_form.round_answers import NO_NUMBERS
 from attacks.closed_form.uploads.answered import block_of
+from attacks.closed_form.uploads.common_vector import NO_COMMON_VECTOR
 from attacks.closed_form.uploads.item_rows import BATCH_BYTES, rows_of
 from attacks.linear_forms.forms import MOST_ROWS, forms_of, padded
 from attacks.linear_forms.reading import LEARNERS, ROOM, Together, in_batches, learn, read, room_for
@@ -30,9 +32,10 @@ ROUNDS = 3  # that are read, from the first to the last
 LARGEST_SHARE = 0.85  # of all answers, that one level may have
 N_CHANCE, AGREEING = 100, 5.0  # deals of items, and standard deviations beyond what they say
 FOLLOWS = 0.5  # probability that a client's rows are of ratings at all, from where on it is answered
+NOTHING_FITS = (NO_NUMBERS, NO_COMMON_VECTOR)  # reasons of those who are asked
 NO_FORM = "no rows of the client's are a linear form of ratings on the grid, with what noise there is"
 NOT_SHOWN = (
-    "what all clients' rows say together does not tell ratings from other numbers with noise, or from ratings "
+    "what all clients' rows say together does not tell ratings from other numbers with noise, or from those "
     "of other items"
 )
 
@@ -58,7 +61,8 @@ class _Told(NamedTuple):
 def with_noise_term(found: Reconstruction, view: View, seed: int) -> Reconstruction:
     """Answer clients that are left open, where ratings show through the noise of all of them together."""
     levels = np.array(view.manifest.rating_levels, float)
-    open_ = np.array(sorted(found.abstained), int)
+    # where an exact reading leaves several answers, or none that can be trusted, noise tells no more
+    open_ = np.array(sorted(user for user, why in found.abstained.items() if why in NOTHING_FITS), int)
     if open_.size < FEWEST_CLIENTS or not 3 <= levels.size <= MOST_LEVELS or not view.rounds.size:
         return found
     if any(bool((one.bias != 0).any()) for batch in view.batches(BATCH_BYTES) for one in batch.rounds):
@@ -197,7 +201,8 @@ def _answered(
         n, best = one.items.size, one.probability.argmax(axis=1)
         index[place, :n], value[place, :n] = one.items, levels[best]
         claim = one.probability[np.arange(n), best]
-        probability[place, :n] = np.clip(one.follows * claim + (1 - one.follows) * usual[best], 0.0, 1.0)
+        claim = one.follows * claim + (1 - one.follows) * usual[best]
+        probability[place, :n] = np.minimum(claim, 1.0)  # sums in single precision may be more
     block = Estimates(np.array(sure), np.full((1, width), ITEM, np.int8), index, value, probability)
     diagnostics = {name: column.copy() for name, column in found.diagnostics.items()}
     at = np.searchsorted(found.users, sure)

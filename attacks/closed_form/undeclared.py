@@ -144,8 +144,8 @@ class Undeclared:
         column = bias_column(view, _unsized(found).abstained, self.max_misfit)
         if column is not None:
             found = with_ones(self._on_a_grid(without_column(view, column), key, options, progress), column)
-        if _mostly_silent(found):
-            found = with_noise_term(_unsized(found), view, key)
+        if 2 * len(found.abstained) > view.users.size and _mostly_silent(found):
+            found = _fuller(found, with_noise_term(_unsized(found), view, key))
         return unless_drawn(found, np.array(view.manifest.rating_levels))
 
     def _instead(
@@ -182,7 +182,10 @@ class Undeclared:
         off, levels = np.zeros(view.users.size, bool), np.array(view.manifest.rating_levels)
         positives = positives_of(view) if levels.size == 1 else None
         if positives is not None and positives.two.all():
-            return with_positives(_nothing_read(self.name, view, options), view, positives)
+            told = with_positives(_nothing_read(self.name, view, options), view, positives)
+            # rows of confidences tell zeros by their weight, whatever labels say
+            if len(told.abstained) < view.users.size or view.manifest.weighting == "observed-only":
+                return told
         own = own_biases_of(view, view.manifest.upload.regularization)
         if own is not None and own.complete:
             return with_own_biases(_nothing_read(self.name, view, options), own, levels)

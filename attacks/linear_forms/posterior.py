@@ -139,7 +139,7 @@ def ascend(
     """Climb from each start: where it ends, the posterior there, and its information."""
 
     def climbed(x: Array, own_sign: Array, data: Data, prior: Prior) -> tuple[Array, Array, Array]:
-        def once(_: int, x: Array) -> Array:
+        def once(_: Array, x: Array) -> Array:
             _value, gradient, information = _step(x, own_sign, program, data, levels, prior)
             step = jnp.linalg.solve(information, gradient)
             return x + step.at[:2].set(jnp.clip(step[:2], -0.3, 0.3)).at[2:].set(
@@ -182,7 +182,7 @@ def levels_of(
     data: Data,
     program: Program,
     levels: Float[Array, " levels"],
-    trust: float,
+    trust: float | Array,
 ) -> Float[Array, "clients rows levels"]:
     """Probability of each level of each row: the mean over weighted points, the likelihood to a power."""
 
