@@ -193,7 +193,7 @@ def sampled(
     normal = rng.standard_normal((n_clients, FROM_MODES, n))
     student = WIDER * normal / np.sqrt(rng.chisquare(DEGREES, (n_clients, FROM_MODES, 1)) / DEGREES)
     near = modes.x[client, mode] + np.einsum("cpij,cpj->cpi", root[client, mode], student)
-    chance = _cells(table, prior.product)
+    chance = _cells(table, np.asarray(prior.product))
     anywhere, side = _in_cells(chance, prior, rng)
     x = np.concatenate([near, anywhere], axis=1)
     own_sign = np.concatenate([modes.own_sign[client, mode], side], axis=1)

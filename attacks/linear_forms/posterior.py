@@ -46,18 +46,18 @@ class Program(NamedTuple):
 class Data(NamedTuple):
     """Some clients' rows; 0 on padding."""
 
-    coordinates: Float[Array, "clients rows directions"]
-    along: Float[Array, "clients rows"]
-    there: Float[Array, "clients rows"]  # 1, or 0 on padding
-    log_prior: Float[Array, "clients rows levels"]
+    coordinates: Float[Array | np.ndarray, "clients rows directions"]
+    along: Float[Array | np.ndarray, "clients rows"]
+    there: Float[Array | np.ndarray, "clients rows"]  # 1, or 0 on padding
+    log_prior: Float[Array | np.ndarray, "clients rows levels"]
 
 
 class Prior(NamedTuple):
     """Normal laws of the unknowns (log A, log B, Q, log f, log of the noise), and of log A + log B."""
 
-    mean: Float[Array, "clients unknowns"]
-    deviation: Float[Array, "clients unknowns"]
-    product: Float[Array, "clients 2"]  # mean and deviation of log A + log B, which clients share
+    mean: Float[Array | np.ndarray, "clients unknowns"]
+    deviation: Float[Array | np.ndarray, "clients unknowns"]
+    product: Float[Array | np.ndarray, "clients 2"]  # mean and deviation of log A + log B, which clients share
 
 
 class _Terms(NamedTuple):

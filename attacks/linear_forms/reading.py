@@ -1,10 +1,10 @@
 """Ratings from rows that are linear in them, with noise: what clients share is learned, then each is read.
 
 The arbiter asks two things of all clients together. Do levels show at all? The same model with levels that
-lie twice as close, and are given as often as it turns out, stands for rows that are linear in numbers that are
-no ratings. What all clients say of the two together has to favour ratings, and a client's own rows may not
-contradict it. And are the rows those of the items that they are said to be about? Items' factors that change
-places within each client have to explain them worse.
+lie twice as close, and are given as often as it turns out, stands for rows that are linear in other numbers.
+What all clients say of the two together has to favour ratings, and a client's own rows may not contradict it.
+And are the rows those of the items that they are said to be about? Items' factors that change places within
+each client have to explain them worse.
 """
 
 from __future__ import annotations

@@ -57,7 +57,10 @@ def learned(
     bare = log_weight - _log_normal(product, *shared.product) - _log_normal(noise, *shared.noise)
     law_product, law_noise = shared.product, shared.noise
     for _ in range(2):
-        spreads = [(np.linspace(*ends, int(min(200, np.ptp(ends) / s * 3 + 2))), s) for s in PRODUCT_SPREADS]
+        spreads = [
+            (np.linspace(ends[0], ends[1], int(min(200, np.ptp(ends) / s * 3 + 2))), s)
+            for s in PRODUCT_SPREADS
+        ]
         law_product = _best(bare + _log_normal(noise, *law_noise), product, spreads)
         law_noise = _best(
             bare + _log_normal(product, *law_product), noise, [(NOISES, s) for s in NOISE_SPREADS]
