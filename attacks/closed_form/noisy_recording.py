@@ -25,7 +25,10 @@ from attacks.linear_forms.reading import LEARNERS, ROOM, Together, in_batches, l
 from victims.common.seeds import Purpose, generator
 from victims.transcript.view import ITEM, View
 
-FEWEST_ROWS = 5  # of a client, that tell more than the numbers that are open
+FEWEST_ROWS, ENOUGH_ROWS = (
+    5,
+    10,
+)  # of a client: that tell more than the numbers that are open, and to learn from
 FEWEST_CLIENTS = 5  # of whom what all share can be learned
 MOST_LEVELS = 25  # of a grid
 ROUNDS = 3  # that are read, from the first to the last
@@ -74,7 +77,7 @@ def with_noise_term(found: Reconstruction, view: View, seed: int) -> Reconstruct
         if len(clients) < FEWEST_CLIENTS:
             continue
         together = _learned(clients, levels, seed)
-        if not together.shows:
+        if together is None:
             continue
         new = dict(told)
         _read(clients, together, new, seed)
@@ -112,10 +115,10 @@ def _stacked(clients: list[_Client]) -> tuple[np.ndarray, np.ndarray, Bool[np.nd
     return rows, factors, there
 
 
-def _learned(clients: list[_Client], levels: Float[np.ndarray, " levels"], seed: int) -> Together:
-    """Learn what clients share from those with the median number of rows and more, drawn at random."""
+def _learned(clients: list[_Client], levels: Float[np.ndarray, " levels"], seed: int) -> Together | None:
+    """Learn what clients share from those with enough rows, drawn at random."""
     n_rows = np.array([one.items.size for one in clients])
-    able = np.flatnonzero(n_rows >= np.median(n_rows))
+    able = np.flatnonzero(n_rows >= min(ENOUGH_ROWS, np.median(n_rows)))
     some = generator(seed, Purpose.LINEAR_FORM_LEARNERS).permutation(able)[:LEARNERS]
     forms = forms_of(*_stacked([_shortened(clients[place], ROOM[0]) for place in some]))
     return learn(padded(forms, ROOM[0]), levels, seed)

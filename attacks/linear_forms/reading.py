@@ -23,13 +23,13 @@ from victims.common.seeds import Purpose, generator
 
 PASSES, FIRST_PASSES = 3, 2  # of what clients share, and each of them; to choose a program
 FIRST_STEPS, STEPS = 10, 8
-LEARNERS, CHOOSERS = 32, 16  # clients of whom the shared numbers are learned, and the program
+LEARNERS, CHOOSERS = 48, 16  # clients of whom the shared numbers are learned, and the program
 AT_ONCE = 64  # clients that are read
 NEVER, UP_TO_TWICE = np.arange(1), np.arange(3)  # times that a row may be in a ragged last minibatch
 ROOM = (64, 256, 1024, 4096)  # rows that are compiled for; of the first so many is learned
-FAVOURED = 5.0  # nats, of ratings over what is none, by all learners together
+FAVOURED = 3.0  # nats, of ratings over what is none, by all learners together
 PAIRED, DEALS = 8.0, 2  # nats, of rows beside their own items over the best of so many deals of other ones
-LARGEST_NOISE = 0.75  # of a level, beyond which nothing is answered
+LARGEST_NOISE, HOPELESS = 0.75, 1.0  # of a level, beyond which nothing is answered, or looked for
 CLOSER = 2  # levels of what is none for each of ratings
 
 
@@ -49,6 +49,11 @@ class Model(NamedTuple):
     shared: Shared
     evidence: float  # nats, of the clients who were asked
 
+    @property
+    def noise(self) -> float:
+        """Usual size of the noise, of a level."""
+        return float(np.exp(self.shared.noise[0]))
+
 
 class Together(NamedTuple):
     """Ratings, and what is none, as all clients together say it."""
@@ -56,16 +61,6 @@ class Together(NamedTuple):
     ratings: Model
     none: Model
     unpaired: float  # the most evidence of ratings where items' factors change places
-
-    @property
-    def favoured(self) -> float:
-        """By how many nats ratings are favoured."""
-        return self.ratings.evidence - self.none.evidence
-
-    @property
-    def shows(self) -> bool:
-        """Whether ratings show in the rows of the clients who were asked."""
-        return bool(self.favoured >= FAVOURED and np.exp(self.ratings.shared.noise[0]) <= LARGEST_NOISE)
 
     @property
     def paired(self) -> bool:
@@ -78,24 +73,29 @@ def unit_of(levels: Float[np.ndarray, " levels"]) -> float:
     return float(levels[-1] - levels[0]) / 4
 
 
-def learn(forms: Forms, levels: Float[np.ndarray, " levels"], seed: int) -> Together:
-    """Learn from some clients which program they run, what they share, and whether ratings show."""
+def learn(forms: Forms, levels: Float[np.ndarray, " levels"], seed: int) -> Together | None:
+    """Learn from some clients which program they run, and what they share; None where no ratings show."""
     scaled = levels / unit_of(levels)
-    program = _chosen(some_of(forms, np.arange(min(CHOOSERS, len(forms.there)))), scaled, seed)
+    few = some_of(forms, np.arange(min(CHOOSERS, len(forms.there))))
+    program = _chosen(few, scaled, seed)
+    if program is None:
+        return None
+    ratings = _learned(forms, program, scaled, unknown(scaled.size), seed, PASSES)
+    if ratings.noise > LARGEST_NOISE:
+        return None
     gap = np.diff(scaled).min()
     n_close = CLOSER * (scaled.size - 1) + 3  # and one more on each side
     close = np.linspace(scaled[0] - gap / CLOSER, scaled[-1] + gap / CLOSER, n_close)
     smooth = unknown(n_close)._replace(noise=(np.log(0.8), 0.05))
+    none = _learned(forms, program._replace(times=NEVER), close, smooth, seed, PASSES)
+    if ratings.evidence - none.evidence < FAVOURED:
+        return None
     rng = generator(seed, Purpose.LINEAR_FORM_DEALS)
-    dealt = [
+    dealt = (
         _learned(_dealt(forms, rng), program, scaled, unknown(scaled.size), seed, PASSES).evidence
         for _ in range(DEALS)
-    ]
-    return Together(
-        _learned(forms, program, scaled, unknown(scaled.size), seed, PASSES),
-        _learned(forms, program._replace(times=NEVER), close, smooth, seed, PASSES),
-        max(dealt),
     )
+    return Together(ratings, none, max(dealt))
 
 
 def _dealt(forms: Forms, rng: np.random.Generator) -> Forms:
@@ -107,15 +107,17 @@ def _dealt(forms: Forms, rng: np.random.Generator) -> Forms:
     return forms._replace(along=along)
 
 
-def _chosen(forms: Forms, scaled: np.ndarray, seed: int) -> Program:
-    """The program of most evidence: what rows are, what the noise is like, whether minibatches are ragged."""
+def _chosen(forms: Forms, scaled: np.ndarray, seed: int) -> Program | None:
+    """The program of most evidence: what rows and noise are, and whether minibatches are ragged."""
     best = Program(1.0, 0.9, NEVER)
-    most = -np.inf
+    most = None
     for options in ({}, {"sign": -1.0}, {"relative": 0.0}, {"times": UP_TO_TWICE}):
+        if most is not None and "times" in options and most.noise > HOPELESS:
+            return None
         program = best._replace(**options)
-        evidence = _learned(forms, program, scaled, unknown(scaled.size), seed, FIRST_PASSES).evidence
-        if evidence > most:
-            best, most = program, evidence
+        found = _learned(forms, program, scaled, unknown(scaled.size), seed, FIRST_PASSES)
+        if most is None or found.evidence > most.evidence:
+            best, most = program, found
     return best
 
 
