@@ -57,7 +57,9 @@ class Prior(NamedTuple):
 
     mean: Float[Array | np.ndarray, "clients unknowns"]
     deviation: Float[Array | np.ndarray, "clients unknowns"]
-    product: Float[Array | np.ndarray, "clients 2"]  # mean and deviation of log A + log B, which clients share
+    product: Float[
+        Array | np.ndarray, "clients 2"
+    ]  # mean and deviation of log A + log B, which clients share
 
 
 class _Terms(NamedTuple):
