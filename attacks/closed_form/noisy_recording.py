@@ -96,6 +96,8 @@ def _clients(view: View, round_: int, open_: Int[np.ndarray, " some"]) -> Iterat
         index = np.broadcast_to(uploads.index, there.shape)
         for place in np.flatnonzero(np.isin(batch.users, open_) & (there.sum(axis=1) >= FEWEST_ROWS)):
             here = np.flatnonzero(there[place])[:MOST_ROWS]
+            if not np.ptp(rows.factors[place, here], axis=0).any():
+                continue  # factors that are all alike predict alike: no length of the client's shows
             yield _Client(
                 int(batch.users[place]),
                 rows.rows[place, here],

@@ -219,7 +219,8 @@ class Undeclared:
                 told, levels, free, learned.lowered, one_scale=one, settled=learned.settled, alike=by_declared
             )
         if levels.size == 1:
-            return with_positives(told, view, positives)
+            labelled = positives is not None and positives.two.all()
+            return told if labelled else with_positives(told, view, positives)
         rest = _unsized(told)
         if not learned.centred and (instead := self._read_otherwise(view, rest, learned, options)):
             return _fuller(told, unless_drawn_anew(instead, _lists(view), view))

@@ -156,7 +156,10 @@ def test_rows_as_long_as_equal_factors_are_no_copies_alone(tmp_path):
     rng = np.random.default_rng(7)
     q, levels = np.full((ITEMS, K), 0.01), STARS / 5
     with fl.Recorder(
-        tmp_path / "t", rating_levels=levels, rule={"rule": "sgd", "upload": "delta"}
+        tmp_path / "t",
+        rating_levels=levels,
+        rule={"rule": "sgd", "upload": "delta"},
+        constants={"upload_scale": 1.0},
     ) as recorder:
         recorder.broadcast(0, q)
         for user in range(6):
