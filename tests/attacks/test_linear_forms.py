@@ -110,10 +110,10 @@ def test_noise_is_not_answered():
     ("program", "rows"),
     [
         (CLIENT, noise_alone),
-        (replace(CLIENT, ratings=False, epochs=1, batch=ROOM), None),
+        (replace(CLIENT, numbers="uniform", epochs=1, batch=ROOM), None),
         (replace(CLIENT, adam=True, rate=0.01), None),
     ],
-    ids=["noise", "numbers that are no ratings", "Adam"],
+    ids=["noise", "uniform numbers", "Adam"],
 )
 def test_what_is_no_form_of_ratings_is_not_answered_surely(program, rows):
     """Ten recordings of each."""
