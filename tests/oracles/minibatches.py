@@ -41,7 +41,7 @@ class Minibatches:
     centred: float = 0.0  # taken off all ratings
     user_bias: float = 0.0  # deviation of a bias that each client has and keeps to itself
     adam: bool = False
-    ratings: bool = True  # or numbers between the lowest and the highest level
+    numbers: str = "ratings"  # or ``uniform`` ones, or ``clipped``: not rounded, cut off at the ends
     seed: int = 7
 
     @property
@@ -62,7 +62,9 @@ class Minibatches:
             for _ in range(self.users)
         ]
         step = levels[1] - levels[0]
-        at = np.round(liked / step) * step if self.ratings else liked
+        if self.numbers == "uniform":
+            liked = rng.uniform(levels[0], levels[-1], liked.shape)
+        at = np.round(liked / step) * step if self.numbers == "ratings" else liked
         stars = np.clip(at, levels[0], levels[-1])
         return lists, [stars[user, items] for user, items in enumerate(lists)]
 

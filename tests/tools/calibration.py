@@ -48,7 +48,7 @@ NOT_READ = {
     "ratings less 3.53": Minibatches(centred=3.53),
     "a client's bias of 0.5": Minibatches(user_bias=0.5),
     "Adam": Minibatches(adam=True, rate=0.01),
-    "numbers that are no ratings": Minibatches(ratings=False),
+    "numbers between levels, clipped to their ends": Minibatches(numbers="clipped"),
 }
 QUICK = ("minibatches of 4, two epochs", "means", "gradients", "5 to 12 ratings", "Adam")
 
