@@ -73,7 +73,7 @@ def answers(program: Minibatches, seed: int = 0) -> Answers:
     learners = np.random.default_rng(seed).permutation(able)[:LEARNERS]
     together = learn(padded(some_of(all_, learners), room_for(n_rows.max())), levels, seed)
     follows, right, claimed = np.zeros(len(lists), bool), [np.zeros(0, bool)], [np.zeros(0)]
-    for batch in in_batches(n_rows) if together.shows else []:
+    for batch in in_batches(n_rows) if together is not None else []:
         room = room_for(n_rows[batch].max())
         some = forms([lists[user] for user in batch], sent._replace(rows=[sent.rows[u] for u in batch]), room)
         found = read(some, together, seed)
