@@ -51,7 +51,7 @@ def check(program, together, found):
     told = np.concatenate(oracle(lists, ratings, rounds[-1], STARS)).mean()
     right, claimed = claims(program, found)
     error = 3 * np.sqrt((claimed * (1 - claimed)).sum()) / claimed.size
-    assert together.shows
+    assert together is not None
     assert (found.follows > 0.5).all()
     assert right.mean() >= told - 0.03
     assert abs(right.mean() - claimed.mean()) <= 0.03 + error
@@ -66,6 +66,7 @@ def test_gradients_and_ragged_means_are_read_in_a_late_round():
     lists, _, rounds = GRADIENTS.trained()
     them = forms(lists, rounds[-1], ROOM)
     together = learn(them, STARS, 0)
+    assert together is not None
     assert together.ratings.program.sign == -1
     check(GRADIENTS, together, read(them, together, 0))
 
@@ -86,7 +87,7 @@ def wrong_of_sure(program, rows=None):
     sent = rounds[-1] if rows is None else rounds[-1]._replace(rows=rows(rounds[-1].rows))
     them = forms(lists, sent, ROOM)
     together = learn(them, STARS, program.seed)
-    if not together.shows:
+    if together is None:
         return 0, 0
     found = read(them, together, program.seed)
     right, claimed = claims(program, found)
