@@ -34,6 +34,7 @@ MOST_LEVELS = 25  # of a grid
 ROUNDS = 3  # that are read, from the first to the last
 LARGEST_SHARE = 0.85  # of all answers, that one level may have
 N_CHANCE, AGREEING = 100, 5.0  # deals of items, and standard deviations beyond what they say
+EXACT = 64.0  # times the last digit, that rows of one direction may be across it
 FOLLOWS = 0.5  # probability that a client's rows are of ratings at all, from where on it is answered
 NOTHING_FITS = (NO_NUMBERS, NO_COMMON_VECTOR)  # reasons of those who are asked
 NO_FORM = "no rows of the client's are a linear form of ratings on the grid, with what noise there is"
@@ -98,6 +99,9 @@ def _clients(view: View, round_: int, open_: Int[np.ndarray, " some"]) -> Iterat
             here = np.flatnonzero(there[place])[:MOST_ROWS]
             if not np.ptp(rows.factors[place, here], axis=0).any():
                 continue  # factors that are all alike predict alike: no length of the client's shows
+            sizes = np.linalg.svd(rows.rows[place, here], compute_uv=False)
+            if sizes[1:].max(initial=0.0) <= EXACT * rows.precision * sizes[0]:
+                continue  # one exact step, and what its numbers are instead of ratings is no noise
             yield _Client(
                 int(batch.users[place]),
                 rows.rows[place, here],
