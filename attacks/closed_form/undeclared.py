@@ -41,16 +41,18 @@ with the u of that moment, and asks for nothing else:
   (``attacks.closed_form.adaptive.adaptive_recording``);
 - where sigma is the declared one, a single number is left (``attacks.closed_form.grid.rating_grid``); where
   that puts the rows nowhere, sigma is taken for unknown, a mean over the client's ratings, say, and both are
-  searched for (``attacks.closed_form.fit.affine_grid``).
+  searched for (``attacks.closed_form.fit.affine_grid``);
+- clients whom none of these reads to the last digit, where most are left open, are read with a noise term and
+  a probability for each rating (``attacks.closed_form.noisy_recording``).
 
 No constant of the step, no order of the rows and, but for momentum, no second round is needed.
 
 What is declared of the clients' rule is not believed: a wrong declaration hides nothing from it.
 
-What it assumes: uploads in the clear and without noise, the rating grid, three factors or more where the
-client steps several times; the scale and alpha where rows of unrated items are sent and the factor moves
-between rows. It judges its answer by the grid, as the other closed forms do, and abstains where no numbers,
-or more than one pair, meet it. Where all ratings may be some levels higher or lower, and nobody's tell, it
+What it assumes: uploads in the clear, without noise but for the noise term, the rating grid, three factors
+or more where the client steps several times; the scale and alpha where rows of unrated items are sent and the
+factor moves between rows. It judges its answer by the grid, as the other closed forms do, and abstains where
+no numbers, or more than one pair, meet it. Where all ratings may be some levels higher or lower, and nobody's tell, it
 answers how each client's ratings differ (``attacks.base.Scope.DIFFERENCES``); where all may be upside down as
 well, by how much (``attacks.base.Scope.SIZES``).
 """

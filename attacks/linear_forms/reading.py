@@ -28,7 +28,7 @@ AT_ONCE = 64  # clients that are read
 NEVER, UP_TO_TWICE = np.arange(1), np.arange(3)  # times that a row may be in a ragged last minibatch
 ROOM = (64, 256, 1024, 4096)  # rows that are compiled for; of the first so many is learned
 FAVOURED = 5.0  # nats, of ratings over what is none, by all learners together
-PAIRED, DEALS = 8.0, 2  # nats, of rows beside their own items over the best of so many deals of other ones
+PAIRED, DEALS = 15.0, 3  # nats, of rows beside their own items over the best of so many deals of other ones
 LARGEST_NOISE, HOPELESS = 0.75, 1.0  # of a level, beyond which nothing is answered, or looked for
 CLOSER = 2  # levels of what is none for each of ratings
 
