@@ -52,9 +52,9 @@ What is declared of the clients' rule is not believed: a wrong declaration hides
 What it assumes: uploads in the clear, without noise but for the noise term, the rating grid, three factors
 or more where the client steps several times; the scale and alpha where rows of unrated items are sent and the
 factor moves between rows. It judges its answer by the grid, as the other closed forms do, and abstains where
-no numbers, or more than one pair, meet it. Where all ratings may be some levels higher or lower, and nobody's tell, it
-answers how each client's ratings differ (``attacks.base.Scope.DIFFERENCES``); where all may be upside down as
-well, by how much (``attacks.base.Scope.SIZES``).
+no numbers, or more than one pair, meet it. Where all ratings may be some levels higher or lower, and nobody's
+tell, it answers how each client's ratings differ (``attacks.base.Scope.DIFFERENCES``); where all may be
+upside down as well, by how much (``attacks.base.Scope.SIZES``).
 """
 
 from __future__ import annotations
