@@ -12,16 +12,18 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
+from scipy.special import expit
 
 from attacks.base import Estimates, Reconstruction
+from attacks.closed_form.centres.sign_agreement import log_odds_upright
 from attacks.closed_form.common_numbers import pulls_of
 from attacks.closed_form.round_answers import NO_NUMBERS
 from attacks.closed_form.uploads.answered import block_of
 from attacks.closed_form.uploads.common_vector import NO_COMMON_VECTOR
 from attacks.closed_form.uploads.item_rows import BATCH_BYTES, rows_of
-from attacks.linear_forms.forms import MOST_ROWS, forms_of, padded
-from attacks.linear_forms.reading import LEARNERS, ROOM, Together, in_batches, learn, read, room_for
+from attacks.linear_forms.forms import MOST_ROWS, Forms, forms_of, padded
+from attacks.linear_forms.reading import LEARNERS, ROOM, Together, in_batches, learn, read, room_for, unit_of
 from victims.common.seeds import Purpose, generator
 from victims.transcript.view import ITEM, View
 
@@ -51,6 +53,7 @@ class _Client(NamedTuple):
     rows: Float[np.ndarray, "rows K"]
     factors: Float[np.ndarray, "rows K"]
     items: Int[np.ndarray, " rows"]
+    given: Float[np.ndarray, " rows"]  # that is added to predictions, in stars
 
 
 class _Told(NamedTuple):
@@ -69,10 +72,8 @@ def with_noise_term(found: Reconstruction, view: View, seed: int) -> Reconstruct
     open_ = np.array(sorted(user for user, why in found.abstained.items() if why in NOTHING_FITS), int)
     if open_.size < FEWEST_CLIENTS or not 3 <= levels.size <= MOST_LEVELS or not view.rounds.size:
         return found
-    if any(bool((one.bias != 0).any()) for batch in view.batches(BATCH_BYTES) for one in batch.rounds):
-        return found
     told: dict[int, _Told] = {}
-    shown = False
+    shown = mirrored = False
     for round_ in np.unique(np.linspace(0, view.rounds.size - 1, ROUNDS).round().astype(int)):
         clients = list(_clients(view, int(round_), open_))
         if len(clients) < FEWEST_CLIENTS:
@@ -81,9 +82,12 @@ def with_noise_term(found: Reconstruction, view: View, seed: int) -> Reconstruct
         if together is None:
             continue
         new = dict(told)
-        _read(clients, together, new, seed)
+        _read(clients, together, new, levels, seed)
         if _varies(new) and (together.paired or _agree(new, levels, seed)):
             shown, told = True, new
+            mirrored = bool(together.ratings.program.offset)
+    if mirrored:
+        told = _either_way_round(told, levels)
     return _answered(found, open_, told, levels, NO_FORM if shown else NOT_SHOWN)
 
 
@@ -107,18 +111,19 @@ def _clients(view: View, round_: int, open_: Int[np.ndarray, " some"]) -> Iterat
                 rows.rows[place, here],
                 rows.factors[place, here].astype(float),
                 index[place, here],
+                rows.offset[place, here],
             )
 
 
-def _stacked(clients: list[_Client]) -> tuple[np.ndarray, np.ndarray, Bool[np.ndarray, "clients rows"]]:
-    """Rows and factors of some clients, padded to a length that is compiled for."""
+def _stacked(clients: list[_Client], levels: Float[np.ndarray, " levels"]) -> Forms:
+    """Forms of some clients, padded to the most rows that one has."""
     n_rows = max(one.items.size for one in clients)
     rows = np.zeros((len(clients), n_rows, clients[0].rows.shape[1]))
-    factors, there = np.zeros_like(rows), np.zeros(rows.shape[:2], bool)
+    factors, there, given = np.zeros_like(rows), np.zeros(rows.shape[:2], bool), np.zeros(rows.shape[:2])
     for place, one in enumerate(clients):
-        rows[place, : one.items.size], factors[place, : one.items.size] = one.rows, one.factors
-        there[place, : one.items.size] = True
-    return rows, factors, there
+        here = place, slice(one.items.size)
+        rows[here], factors[here], there[here], given[here] = one.rows, one.factors, True, one.given
+    return forms_of(rows, factors, there, given / unit_of(levels))
 
 
 def _learned(clients: list[_Client], levels: Float[np.ndarray, " levels"], seed: int) -> Together | None:
@@ -126,21 +131,27 @@ def _learned(clients: list[_Client], levels: Float[np.ndarray, " levels"], seed:
     n_rows = np.array([one.items.size for one in clients])
     able = np.flatnonzero(n_rows >= min(ENOUGH_ROWS, np.median(n_rows)))
     some = generator(seed, Purpose.LINEAR_FORM_LEARNERS).permutation(able)[:LEARNERS]
-    forms = forms_of(*_stacked([_shortened(clients[place], ROOM[0]) for place in some]))
+    forms = _stacked([_shortened(clients[place], ROOM[0]) for place in some], levels)
     return learn(padded(forms, ROOM[0]), levels, seed)
 
 
 def _shortened(one: _Client, n_rows: int) -> _Client:
     """At most so many rows of a client, spread over all."""
     here = np.unique(np.linspace(0, one.items.size - 1, min(n_rows, one.items.size)).astype(int))
-    return _Client(one.user, one.rows[here], one.factors[here], one.items[here])
+    return _Client(one.user, one.rows[here], one.factors[here], one.items[here], one.given[here])
 
 
-def _read(clients: list[_Client], together: Together, told: dict[int, _Told], seed: int) -> None:
+def _read(
+    clients: list[_Client],
+    together: Together,
+    told: dict[int, _Told],
+    levels: Float[np.ndarray, " levels"],
+    seed: int,
+) -> None:
     """Read all clients in one round, with what earlier ones tell of them."""
     for batch in in_batches(np.array([one.items.size for one in clients])):
         some = [clients[place] for place in batch]
-        forms = forms_of(*_stacked(some))
+        forms = _stacked(some, levels)
         n_rows = forms.there.shape[1]
         forms = padded(forms, room_for(n_rows))
         usual = together.ratings.shared.levels
@@ -163,6 +174,21 @@ def _varies(told: dict[int, _Told]) -> bool:
     """Whether answers are of several levels: rows of one length, as of Adam or clipped ones, are not."""
     total = np.sum([one.probability.sum(axis=0) for one in told.values()], axis=0)
     return bool(total.max() <= LARGEST_SHARE * total.sum())
+
+
+def _either_way_round(told: dict[int, _Told], levels: Float[np.ndarray, " levels"]) -> dict[int, _Told]:
+    """Allow for the mirror image, which fits as well where predictions have an unknown number in them.
+
+    What is taken is that people rate more high than low.
+    """
+    total = np.sum([one.probability.sum(axis=0) for one in told.values()], axis=0)
+    share = (levels - levels[0]) / (levels[-1] - levels[0])
+    mean = np.array(total @ share / total.sum() - 0.5)
+    upright = float(expit(log_odds_upright(mean, np.array(0.0), levels.size)))
+    return {
+        user: one._replace(probability=upright * one.probability + (1 - upright) * one.probability[:, ::-1])
+        for user, one in told.items()
+    }
 
 
 def _agree(told: dict[int, _Told], levels: Float[np.ndarray, " levels"], seed: int) -> bool:

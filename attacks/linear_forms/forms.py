@@ -18,12 +18,16 @@ class Forms(NamedTuple):
     along: Float[np.ndarray, "clients rows"]  # of the broadcast factors along the first direction; the same
     there: Bool[np.ndarray, "clients rows"]
     log_size: Float[np.ndarray, " clients"]  # of what both were divided by, together
+    given: Float[
+        np.ndarray, "clients rows"
+    ]  # that predictions are known to have beside, in units of the model
 
 
 def forms_of(
     rows: Float[np.ndarray, "clients rows K"],
     factors: Float[np.ndarray, "clients rows K"],
     there: Bool[np.ndarray, "clients rows"],
+    given: Float[np.ndarray, "clients rows"],
 ) -> Forms:
     """Put each client's rows, and the factors of its items, along the singular vectors of the rows."""
     rows, factors = rows * there[..., None], factors * there[..., None]
@@ -39,7 +43,9 @@ def forms_of(
     sizes = np.sqrt(np.stack([(coordinates[..., 0] ** 2).sum(1), (along**2).sum(1)]) / n_rows)
     sizes = np.maximum(sizes, 1e-300)
     log_size = np.log(sizes).sum(axis=0) + np.log(np.where(largest > 0, largest, 1.0))
-    return Forms(coordinates / sizes[0][:, None, None], along / sizes[1][:, None], there, log_size)
+    return Forms(
+        coordinates / sizes[0][:, None, None], along / sizes[1][:, None], there, log_size, given * there
+    )
 
 
 def padded(forms: Forms, n_rows: int) -> Forms:
@@ -50,6 +56,7 @@ def padded(forms: Forms, n_rows: int) -> Forms:
         np.pad(forms.along, more),
         np.pad(forms.there, more),
         forms.log_size,
+        np.pad(forms.given, more),
     )
 
 

@@ -25,6 +25,7 @@ from attacks.linear_forms.posterior import (
     densities,
     evidence_table,
     levels_of,
+    phase_table,
 )
 
 # root mean squares of the errors and of the predictions that are tried, in stars
@@ -57,6 +58,16 @@ class Modes(NamedTuple):
     information: Float[np.ndarray, "clients modes unknowns unknowns"]
 
 
+class Grid(NamedTuple):
+    """Where the likelihood of some clients is high on a grid."""
+
+    log_scale: Float[np.ndarray, "clients starts"]
+    log_length: Float[np.ndarray, "clients starts"]
+    own_sign: Float[np.ndarray, "clients starts"]
+    added: Float[np.ndarray, "clients starts"]  # C up to whole gaps
+    table: Float[np.ndarray, "clients 2 A B"]
+
+
 class Points(NamedTuple):
     """Weighted points of some clients."""
 
@@ -65,6 +76,7 @@ class Points(NamedTuple):
     likelihood: Float[np.ndarray, "clients points"]  # logs of these three
     prior: Float[np.ndarray, "clients points"]
     proposed: Float[np.ndarray, "clients points"]
+    added: Float[np.ndarray, "clients points"]  # C
 
     def log_weights(self, trust: float = 1.0) -> Float[np.ndarray, "clients points"]:
         """Log of posterior over proposal, not normalised."""
@@ -99,13 +111,16 @@ def _each(compiled: Callable[..., Any], by_client: Sequence[Any], *rest: Any) ->
     return [np.concatenate(parts) for parts in zip(*out, strict=True)]
 
 
-def searched(
-    program: Program, data: Data, levels: Float[np.ndarray, " levels"], n_more: int
-) -> tuple[Modes, Float[np.ndarray, "clients 2 A B"]]:
-    """Starts: the best local maxima of the grid at each size of the noise; and the grid at the largest."""
+def gridded(program: Program, data: Data, levels: Float[np.ndarray, " levels"]) -> Grid:
+    """The best local maxima of a grid of A and B at each size of the noise; and the grid at the largest."""
     gap = np.diff(levels).min()
-    arguments = (jnp.asarray(part, jnp.float32) for part in (SCALES, LENGTHS, NOISES * gap))
-    (table,) = _each(evidence_table, (_spread(data),), single(program), jnp.float32(levels), *arguments)
+    few = _spread(data)
+    arguments = tuple(jnp.asarray(part, jnp.float32) for part in (SCALES, LENGTHS, NOISES * gap))
+    if program.offset:
+        table, phase = _each(phase_table, (few,), single(program), jnp.float32(gap), *arguments)
+    else:
+        (table,) = _each(evidence_table, (few,), single(program), jnp.float32(levels), *arguments)
+        phase = np.zeros_like(table)
     around = np.pad(table, ((0, 0),) * 3 + ((1, 1), (1, 1)), constant_values=-np.inf)
     n_scales, n_lengths = table.shape[3:]
     steps = [(i, j) for i in range(3) for j in range(3) if (i, j) != (1, 1)]
@@ -113,12 +128,54 @@ def searched(
     worth = np.where(table >= beside, table, table - 1e6).reshape(*table.shape[:2], -1)
     best = np.argpartition(-worth, STARTS, axis=-1)[..., :STARTS]
     sign, i, j = (part.reshape(len(table), -1) for part in np.unravel_index(best, table.shape[2:]))
-    x = np.zeros((*sign.shape, n_more + 4))
-    x[..., 0], x[..., 1] = _LOG_SCALES[i], np.log(LENGTHS)[j]
+    added = np.take_along_axis(phase.reshape(*table.shape[:2], -1), best, axis=-1).reshape(sign.shape)
+    return Grid(_LOG_SCALES[i], np.log(LENGTHS)[j], 1.0 - 2 * sign, levels[0] + added, table[:, -1])
+
+
+def starts_of(
+    grid: Grid, program: Program, data: Data, levels: Float[np.ndarray, " levels"], prior: Prior
+) -> Modes:
+    """Where to climb from."""
+    x = np.zeros((*grid.own_sign.shape, prior.mean.shape[1]))
+    x[..., 0], x[..., 1] = grid.log_scale, grid.log_length
     x[..., -2] = np.log(2.0)
-    x[..., -1] = np.repeat(np.log(NOISES * gap), STARTS)
-    nothing = np.zeros(sign.shape)
-    return Modes(x, 1.0 - 2 * sign, nothing, np.zeros((*sign.shape, 0, 0))), table[:, -1]
+    x[..., -1] = np.repeat(np.log(NOISES * np.diff(levels).min()), STARTS)
+    own_sign = grid.own_sign
+    if program.offset:
+        x, own_sign = _shifted(x, own_sign, grid.added, program, data, levels, prior)
+    return Modes(x, own_sign, np.zeros(own_sign.shape), np.zeros((*own_sign.shape, 0, 0)))
+
+
+def _shifted(
+    x: Float[np.ndarray, "clients starts unknowns"],
+    own_sign: Float[np.ndarray, "clients starts"],
+    added: Float[np.ndarray, "clients starts"],
+    program: Program,
+    data: Data,
+    levels: Float[np.ndarray, " levels"],
+    prior: Prior,
+) -> tuple[np.ndarray, np.ndarray]:
+    """The best starts of those with each C, up to whole gaps, that puts the mean rating where it may be."""
+    gap = float(np.diff(levels).min())
+    mean, deviation = (float(part[0, -3]) for part in (prior.mean, prior.deviation))
+    there = np.asarray(data.there)
+    n_rows = np.maximum(there.sum(axis=1), 1)
+    ends = [
+        (part * there).sum(axis=1) / n_rows for part in (data.coordinates[..., 0], data.along, data.given)
+    ]
+    scale, length, given = (np.asarray(end)[:, None] for end in ends)
+    at = own_sign * (program.sign * np.exp(x[..., 0]) * scale + np.exp(x[..., 1]) * length) + given + added
+    nearest = at + gap * np.round((mean - at) / gap)
+    n_beside = int(np.ceil(1.5 * min(deviation, 1.0) / gap))
+    shifts = np.arange(-n_beside, n_beside + 1) * gap
+    out = np.repeat(x, shifts.size, axis=1)
+    out[..., -3] = (nearest[..., None] + shifts).reshape(len(x), -1)
+    sign = np.repeat(own_sign, shifts.size, axis=1)
+    (both,) = _each(densities, (out, sign, data, prior), single(program), jnp.float32(levels))
+    worth = (both[..., 0] + both[..., 1]).reshape(len(x), NOISES.size, -1)
+    best = np.argsort(-worth, axis=-1, kind="stable")[..., :STARTS]
+    best = (best + np.arange(NOISES.size)[:, None] * worth.shape[-1]).reshape(len(x), -1)
+    return np.take_along_axis(out, best[..., None], 1), np.take_along_axis(sign, best, 1)
 
 
 def _spread(data: Data) -> Data:
@@ -129,7 +186,8 @@ def _spread(data: Data) -> Data:
     place = np.minimum((np.arange(LOOKED_AT) * step).astype(int), there.shape[1] - 1)
     row = np.take_along_axis(np.argsort(~there, axis=1, kind="stable"), place, axis=1)
     client = np.arange(len(there))[:, None]
-    return Data(*(np.asarray(part)[client, row] for part in data))
+    by_row = (np.asarray(part)[client, row] for part in data._replace(usual=data.there))
+    return Data(*by_row)._replace(usual=data.usual)
 
 
 def climbed(
@@ -157,7 +215,7 @@ def climbed(
     information = np.take_along_axis(information, order[..., None, None], 1)
     apart = np.abs(x[:, :, None] - x[:, None])
     same = (apart[..., 0] < 0.02) & (apart[..., 1] < 0.1) & (apart[..., -1] < 0.2)
-    same &= own_sign[:, :, None] == own_sign[:, None]
+    same &= (own_sign[:, :, None] == own_sign[:, None]) & (not program.offset or apart[..., -3] < 0.1)
     for mode in range(1, x.shape[1]):
         lost[:, mode] |= (same[:, mode, :mode] & ~lost[:, :mode]).any(axis=1)
     # distinct ones first
@@ -213,7 +271,7 @@ def sampled(
         _density_in_cells(x, own_sign, chance, prior) + np.log(FROM_CELLS / total),
     )
     (both,) = _each(densities, (x, own_sign, data, prior), single(program), jnp.float32(levels))
-    return Points(x, own_sign, both[..., 0], both[..., 1], proposed)
+    return Points(x, own_sign, both[..., 0], both[..., 1], proposed, both[..., 2])
 
 
 def answers(

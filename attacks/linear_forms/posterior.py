@@ -3,11 +3,13 @@
 With the coordinates a_k, z_k of row k along the leading right singular vectors of a client's rows, and b_k of
 the item's broadcast factor along the first,
 
-    r_k = A (a_k + Q . z_k) / f_k + B b_k + noise,    r_k one of the levels, with a prior
+    r_k = A (a_k + Q . z_k) / f_k + B b_k + g_k + C + noise,    r_k one of the levels, with a prior
 
 One exact step has no noise: A = 1 / (rate |p|) and B = |p|. Minibatches, local epochs, shuffles, rounding and
 noise that was added make it noise: ``Q`` follows a factor that moves during a pass, ``f_k`` is 1 but for some
-rows of a ragged last minibatch, and the size of the noise is one more unknown. Noise that comes from a moving
+rows of a ragged last minibatch, and the size of the noise is one more unknown. What a program adds to its
+predictions is g, where it was broadcast, and C, where nobody told: a mean or a bias. The unknown that stands
+for C is m, the client's mean rating, for that also says how high it rates. Noise that comes from a moving
 factor is proportional to the error of its row, noise that was added is not; ``relative`` says how much is.
 
 All is in units of (highest - lowest level) / 4, a star on five-star scales, and of the client's own root mean
@@ -41,6 +43,8 @@ class Program(NamedTuple):
     relative: float | Array  # share of the noise's variance that is proportional to the error's square
     # numbers of times that a row may be in a ragged last minibatch, which has another scale; 0 where none is
     times: Int[Array, " times"] | Int[np.ndarray, " times"]
+    own: float | Array = 0.0  # 1 where C is about the client's own mean rating, 0 where clients share it
+    offset: bool | Array = False  # whether predictions have a C
 
 
 class Data(NamedTuple):
@@ -50,16 +54,18 @@ class Data(NamedTuple):
     along: Float[Array | np.ndarray, "clients rows"]
     there: Float[Array | np.ndarray, "clients rows"]  # 1, or 0 on padding
     log_prior: Float[Array | np.ndarray, "clients rows levels"]
+    given: Float[Array | np.ndarray, "clients rows"]  # that is known to be added to predictions
+    usual: Float[Array | np.ndarray, "clients 2"]  # mean and variance of what people rate
 
 
 class Prior(NamedTuple):
-    """Normal laws of the unknowns (log A, log B, Q, log f, log of the noise), and of log A + log B."""
+    """Normal laws of the unknowns (log A, log B, Q, m if C is open, log f, log of the noise), and more."""
 
     mean: Float[Array | np.ndarray, "clients unknowns"]
     deviation: Float[Array | np.ndarray, "clients unknowns"]
-    product: Float[
-        Array | np.ndarray, "clients 2"
-    ]  # mean and deviation of log A + log B, which clients share
+    # means and deviations: of log A + log B, and of C, or C - m where it is the client's own
+    product: Float[Array | np.ndarray, "clients 2"]
+    added: Float[Array | np.ndarray, "clients 2"]
 
 
 class _Terms(NamedTuple):
@@ -69,13 +75,24 @@ class _Terms(NamedTuple):
     log_joint: Array  # the same
     log_total: Array  # (rows,)
     noise: Array  # (rows, levels)
+    added: Array  # C, and
+    by_added: Array  # its slopes, by all unknowns
 
 
-def _log_prior(x: Array, prior: Prior) -> Array:
+def _has_offset(x: Array, data: Data) -> bool:
+    """Whether there is an m, between Q and f."""
+    return x.size == data.coordinates.shape[1] + 4
+
+
+def _log_prior(x: Array, terms: _Terms, program: Program, data: Data, prior: Prior) -> Array:
     t = (x - prior.mean) / prior.deviation
-    product = (x[0] + x[1] - prior.product[0]) / prior.product[1]
+    laws = [(x[0] + x[1] - prior.product[0]) / prior.product[1]]
     scales = jnp.log(prior.deviation).sum() + jnp.log(prior.product[1])
-    return -(t @ t + product**2) / 2 - scales - (x.size + 1) * LOG_TWO_PI / 2
+    if _has_offset(x, data):
+        laws.append((terms.added - program.own * x[-3] - prior.added[0]) / prior.added[1])
+        scales += jnp.log(prior.added[1])
+    rest = jnp.stack(laws)
+    return -(t @ t + rest @ rest) / 2 - scales - (x.size + len(laws)) * LOG_TWO_PI / 2
 
 
 def _terms(x: Array, own_sign: Array, program: Program, data: Data, levels: Array) -> _Terms:
@@ -84,6 +101,14 @@ def _terms(x: Array, own_sign: Array, program: Program, data: Data, levels: Arra
     error = scale * (data.coordinates[:, 0] + data.coordinates[:, 1:] @ x[2 : 2 + n_more])
     known = length * data.along
     moving = scale * data.coordinates[:, 1:]
+    log_prior, added, by_added = data.log_prior, 0 * x[0], jnp.zeros_like(x)
+    slopes = [error, known, *moving.T]
+    if _has_offset(x, data):
+        means = jnp.stack([part @ data.there for part in slopes]) / jnp.maximum(data.there.sum(), 1)
+        added = x[-3] - means[0] - means[1] - data.given @ data.there / jnp.maximum(data.there.sum(), 1)
+        by_added = by_added.at[: means.size].set(-means).at[-3].set(1.0)
+        tilt = (x[-3] - data.usual[0]) / data.usual[1]
+        log_prior = jax.nn.log_softmax(log_prior + tilt * levels, axis=-1)
     longer = 1 + program.times * (jnp.exp(x[-2]) - 1)
     chances = jnp.array(IN_LAST if program.times.size > 1 else (1.0,), x.dtype)
     factors, log_weight = 1 / longer, jnp.log(chances) - jnp.log(longer)
@@ -91,17 +116,23 @@ def _terms(x: Array, own_sign: Array, program: Program, data: Data, levels: Arra
     errors = error[:, None] * factors
     parts = [errors, jnp.broadcast_to(known[:, None], errors.shape)]
     parts += [moving[:, j, None] * factors for j in range(n_more)]
+    if _has_offset(x, data):
+        parts = [
+            part + slope for part, slope in zip([*parts, jnp.zeros_like(errors)], by_added, strict=False)
+        ]
     parts.append(errors * by_f)
+    known = known + data.given + added
     # what a level says of the row's error: noise of a moving factor is proportional to it
     told = jax.lax.stop_gradient((levels - known[:, None]) * jnp.exp(-x[0]))
     spread = jnp.sqrt(1 - program.relative + program.relative * told**2 + LEAST_NOISE)
     noise = jnp.exp(x[-1]) * spread
     z = (errors[..., None] + known[:, None, None] - levels) / noise[:, None]
     law = -(FREEDOM + 1) / 2 * jnp.log1p(z * z / FREEDOM) - jnp.log(spread)[:, None]
-    log_joint = law + data.log_prior[:, None] + log_weight[:, None]
+    log_joint = law + log_prior[:, None] + log_weight[:, None]
     log_total = jax.nn.logsumexp(log_joint, axis=(1, 2))
     likelihood = ((log_total + LOG_CONSTANT) * data.there).sum() + data.there.sum() * (x[0] - x[-1])
-    return _Terms(likelihood, jnp.stack(parts, axis=-1), z, log_joint, log_total, noise)
+    slopes = jnp.stack(parts, axis=-1)
+    return _Terms(likelihood, slopes, z, log_joint, log_total, noise, added, by_added)
 
 
 def _step(
@@ -123,9 +154,15 @@ def _step(
     known = jnp.einsum("nc,ncd,nce->de", (pull / noise**2).sum(-1), terms.slopes, terms.slopes)
     information = information.at[:-1, :-1].add(known)
     information = information.at[-1, -1].add(2 * n_rows * FREEDOM / (FREEDOM + 3))
+    if _has_offset(x, data):
+        slope = terms.by_added.at[-3].add(-program.own)
+        apart = terms.added - program.own * x[-3] - prior.added[0]
+        gradient -= slope * apart / prior.added[1] ** 2
+        information += jnp.outer(slope, slope) / prior.added[1] ** 2
     longer = 1 + program.times * (jnp.exp(x[-2]) - 1)
     gradient = gradient.at[-2].add(-(weight.sum((0, 2)) * program.times * jnp.exp(x[-2]) / longer).sum())
-    return terms.likelihood + _log_prior(x, prior), gradient, information
+    value = terms.likelihood + _log_prior(x, terms, program, data, prior)
+    return value, gradient, information
 
 
 @jax.jit
@@ -163,13 +200,15 @@ def densities(
     prior: Prior,
     program: Program,
     levels: Float[Array, " levels"],
-) -> Float[Array, "clients points 2"]:
-    """Log-likelihood and log-prior of points."""
+) -> Float[Array, "clients points 3"]:
+    """Log-likelihood and log-prior of points, and C."""
 
     def of_client(x: Array, own_sign: Array, data: Data, prior: Prior) -> Array:
         def of_point(point: tuple[Array, Array]) -> Array:
             here, sign = point
-            return jnp.stack([_terms(here, sign, program, data, levels).likelihood, _log_prior(here, prior)])
+            terms = _terms(here, sign, program, data, levels)
+            log_prior = _log_prior(here, terms, program, data, prior)
+            return jnp.stack([terms.likelihood, log_prior, terms.added])
 
         return jax.lax.map(of_point, (x, own_sign), batch_size=64)
 
@@ -220,7 +259,7 @@ def evidence_table(
             own_sign, noise = plane
 
             def of_length(length: Array) -> Array:
-                said = own_sign * (program.sign * scales[:, None] * a + length * data.along)
+                said = own_sign * (program.sign * scales[:, None] * a + length * data.along) + data.given
                 z = (said[..., None] - levels) / (noise * spread[:, None])
                 each = jax.nn.logsumexp(-z * z / 2 + data.log_prior, axis=-1)
                 return ((jnp.logaddexp(each, OUTLIER) - jnp.log(spread)) * data.there).sum(-1)
@@ -230,5 +269,45 @@ def evidence_table(
 
         planes = jnp.tile(jnp.array([1.0, -1.0], noises.dtype), noises.size), jnp.repeat(noises, 2)
         return jax.lax.map(of_plane, planes).reshape(noises.size, 2, scales.size, lengths.size)
+
+    return jax.vmap(of_client)(data)
+
+
+@jax.jit
+def phase_table(
+    data: Data,
+    program: Program,
+    gap: float | Array,
+    scales: Float[Array, " A"],
+    lengths: Float[Array, " B"],
+    noises: Float[Array, " noises"],
+) -> tuple[Float[Array, "clients noises 2 A B"], Float[Array, "clients noises 2 A B"]]:
+    """Log-likelihood on a grid of A and B where C is the best one of any, and that one, up to whole gaps.
+
+    Levels without an end, of equal chances, make the noise a wrapped one: von Mises' law is taken for it.
+    """
+
+    def of_client(data: Data) -> tuple[Array, Array]:
+        a = data.coordinates[:, 0]
+        variance = 1 - program.relative + program.relative * a**2 + LEAST_NOISE
+
+        def of_plane(plane: tuple[Array, Array]) -> tuple[Array, Array]:
+            own_sign, noise = plane
+            weight = data.there * (gap / (2 * jnp.pi * noise)) ** 2 / variance
+
+            def of_length(length: Array) -> tuple[Array, Array]:
+                said = own_sign * (program.sign * scales[:, None] * a + length * data.along) + data.given
+                angle = 2 * jnp.pi / gap * said
+                cosine, sine = jnp.cos(angle) @ weight, jnp.sin(angle) @ weight
+                return jnp.hypot(cosine, sine), jnp.arctan2(sine, cosine)
+
+            size, angle = jax.lax.map(of_length, lengths)
+            size = size.T - jnp.log(jax.scipy.special.i0e(weight)).sum() - weight.sum()
+            return size + data.there.sum() * jnp.log(scales)[:, None], -angle.T * gap / (2 * jnp.pi)
+
+        planes = jnp.tile(jnp.array([1.0, -1.0], noises.dtype), noises.size), jnp.repeat(noises, 2)
+        size, added = jax.lax.map(of_plane, planes)
+        shape = noises.size, 2, scales.size, lengths.size
+        return size.reshape(shape), added.reshape(shape)
 
     return jax.vmap(of_client)(data)

@@ -9,14 +9,14 @@ each client have to explain them worse.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 from scipy.special import expit, logsumexp
 
 from attacks.linear_forms.forms import Forms, some_of
-from attacks.linear_forms.integral import Modes, Points, answers, climbed, sampled, searched
+from attacks.linear_forms.integral import Grid, Modes, Points, answers, climbed, gridded, sampled, starts_of
 from attacks.linear_forms.posterior import Data, Program
 from attacks.linear_forms.shared import Shared, learned, unknown
 from victims.common.seeds import Purpose, generator
@@ -29,8 +29,11 @@ NEVER, UP_TO_TWICE = np.arange(1), np.arange(3)  # times that a row may be in a 
 ROOM = (64, 256, 1024, 4096)  # rows that are compiled for; of the first so many is learned
 FAVOURED = 5.0  # nats, of ratings over what is none, by all learners together
 PAIRED, DEALS = 15.0, 3  # nats, of rows beside their own items over the best of so many deals of other ones
+CLEARLY = 10 * PAIRED  # from where on no other deal is asked
 LARGEST_NOISE, HOPELESS = 0.75, 1.0  # of a level, beyond which nothing is answered, or looked for
+COMMON = 0.1  # stars, that C of clients may be apart to be one number, which tells how high a client rates
 CLOSER = 2  # levels of what is none for each of ratings
+SMOOTH = (np.log(0.8), 0.05)  # the noise of what is none, of one of its levels
 
 
 class Read(NamedTuple):
@@ -80,22 +83,22 @@ def learn(forms: Forms, levels: Float[np.ndarray, " levels"], seed: int) -> Toge
     program = _chosen(few, scaled, seed)
     if program is None:
         return None
-    ratings = _learned(forms, program, scaled, unknown(scaled.size), seed, PASSES)
+    ratings = _learned(forms, program, scaled, seed, PASSES)
     if ratings.noise > LARGEST_NOISE:
         return None
     gap = np.diff(scaled).min()
-    n_close = CLOSER * (scaled.size - 1) + 3  # and one more on each side
-    close = np.linspace(scaled[0] - gap / CLOSER, scaled[-1] + gap / CLOSER, n_close)
-    smooth = unknown(n_close)._replace(noise=(np.log(0.8), 0.05))
-    none = _learned(forms, program._replace(times=NEVER), close, smooth, seed, PASSES)
+    # and one more on each side
+    close = np.linspace(scaled[0] - gap / CLOSER, scaled[-1] + gap / CLOSER, CLOSER * (scaled.size - 1) + 3)
+    none = _learned(forms, program._replace(times=NEVER), close, seed, PASSES, SMOOTH)
     if ratings.evidence - none.evidence < FAVOURED:
         return None
     rng = generator(seed, Purpose.LINEAR_FORM_DEALS)
-    dealt = (
-        _learned(_dealt(forms, rng), program, scaled, unknown(scaled.size), seed, PASSES).evidence
-        for _ in range(DEALS)
-    )
-    return Together(ratings, none, max(dealt))
+    unpaired = -np.inf
+    for _ in range(DEALS):
+        unpaired = max(unpaired, _learned(_dealt(forms, rng), program, scaled, seed, PASSES).evidence)
+        if not PAIRED <= ratings.evidence - unpaired < CLEARLY:
+            break
+    return Together(ratings, none, unpaired)
 
 
 def _dealt(forms: Forms, rng: np.random.Generator) -> Forms:
@@ -108,25 +111,34 @@ def _dealt(forms: Forms, rng: np.random.Generator) -> Forms:
 
 
 def _chosen(forms: Forms, scaled: np.ndarray, seed: int) -> Program | None:
-    """The program of most evidence: what rows and noise are, and whether minibatches are ragged."""
-    best = Program(1.0, 0.9, NEVER)
-    most = None
-    for options in ({}, {"sign": -1.0}, {"relative": 0.0}, {"times": UP_TO_TWICE}):
-        if most is not None and "times" in options and most.noise > HOPELESS:
-            return None
-        program = best._replace(**options)
-        found = _learned(forms, program, scaled, unknown(scaled.size), seed, FIRST_PASSES)
-        if most is None or found.evidence > most.evidence:
-            best, most = program, found
-    return best
+    """The program of most evidence: of rows, predictions and noise, and whether minibatches are ragged."""
+
+    def better(best: Model, **options: Any) -> Model:
+        found = _learned(forms, best.program._replace(**options), scaled, seed, FIRST_PASSES)
+        return max(best, found, key=lambda one: one.evidence)
+
+    best = _learned(forms, Program(1.0, 0.9, NEVER), scaled, seed, FIRST_PASSES)
+    best = better(best, sign=-1.0)
+    best = better(best, offset=True)
+    if best.program.offset:
+        best = better(best, sign=-best.program.sign)
+        best = better(best, own=1.0)
+    best = better(best, relative=0.0)
+    return None if best.noise > HOPELESS else better(best, times=UP_TO_TWICE).program
 
 
 def _learned(
-    forms: Forms, program: Program, levels: np.ndarray, shared: Shared, seed: int, n_passes: int
+    forms: Forms,
+    program: Program,
+    levels: np.ndarray,
+    seed: int,
+    n_passes: int,
+    noise: tuple[float, float] | None = None,
 ) -> Model:
-    """Learn what clients share under one program."""
+    """Learn what clients share under one program, and the noise, if it is not given."""
     rng, gap = generator(seed, Purpose.LINEAR_FORM_POINTS), float(np.diff(levels).min())
-    fixed = shared.noise if shared.noise[1] < 0.1 else None
+    shared = unknown(levels, offset=bool(program.offset))
+    shared = shared._replace(noise=noise or shared.noise)
     modes = None
     evidence = -np.inf
     for turn in range(n_passes):
@@ -134,9 +146,8 @@ def _learned(
         evidence = float(points.evidence.sum())
         if turn < n_passes - 1:
             counts = answers(points, program, data, levels).sum(axis=(0, 1))
-            shared = learned(shared, points, forms, gap, counts)
-            if fixed is not None:
-                shared = shared._replace(noise=fixed)
+            shared = learned(shared, points, forms, program, gap, counts)
+            shared = shared._replace(noise=noise or shared.noise)
     return Model(program, levels, shared, evidence)
 
 
@@ -149,7 +160,11 @@ def read(
     """Read some clients, with what is known of their ratings already, if anything."""
     rng = generator(seed, Purpose.LINEAR_FORM_POINTS)
     model = together.ratings
-    _, points, data = _integrated(forms, model.program, model.levels, model.shared, rng, None, log_prior)
+    program = model.program
+    loose = bool(program.offset) and (bool(program.own) or model.shared.added[1] > COMMON)
+    _, points, data = _integrated(
+        forms, model.program, model.levels, model.shared, rng, None, log_prior, loose=loose
+    )
     none = together.none
     _, others, _ = _integrated(forms, none.program, none.levels, none.shared, rng, None)
     follows = expit(points.evidence - others.evidence + np.log(9.0))
@@ -164,23 +179,27 @@ def _integrated(
     levels: np.ndarray,
     shared: Shared,
     rng: np.random.Generator,
-    modes: tuple[Modes, np.ndarray] | None,
+    before: tuple[Modes, Grid] | None,
     log_prior: np.ndarray | None = None,
-) -> tuple[tuple[Modes, np.ndarray], Points, Data]:
+    *,
+    loose: bool = False,
+) -> tuple[tuple[Modes, Grid], Points, Data]:
     """Modes, grid and weighted points of some clients."""
-    prior = shared.prior(forms, float(np.diff(levels).min()))
+    if loose:
+        shared = shared.loose()
+    prior = shared.prior(forms, float(np.diff(levels).min()), offset=bool(program.offset))
     shape = (*forms.there.shape, levels.size)
     each = np.broadcast_to(shared.levels if log_prior is None else log_prior, shape)
-    data = Data(forms.coordinates, forms.along, forms.there, each)
-    n_more = forms.coordinates.shape[2] - 1
-    if modes is None:
-        starts, table = searched(program, data, levels, n_more)
+    usual = np.tile((0.0, np.inf) if loose else shared.usual(levels), (len(forms.there), 1))
+    data = Data(forms.coordinates, forms.along, forms.there, each, forms.given, usual)
+    found, grid = before or (None, gridded(program, data, levels))
+    # which C is likely is learned: the grid's own are weighed anew
+    if found is None or program.offset:
+        starts = starts_of(grid, program, data, levels, prior)
         found = climbed(starts, program, data, levels, prior, FIRST_STEPS)
-    else:
-        found, table = modes
     found = climbed(found, program, data, levels, prior, STEPS)
-    points = sampled(found, table, program, data, levels, prior, rng)
-    return (found, table), points, data
+    points = sampled(found, grid.table, program, data, levels, prior, rng)
+    return (found, grid), points, data
 
 
 def room_for(n_rows: int) -> int:

@@ -10,75 +10,127 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
+from scipy.special import log_softmax
 
 from attacks.linear_forms.forms import Forms
 from attacks.linear_forms.integral import Points
-from attacks.linear_forms.posterior import Prior
+from attacks.linear_forms.posterior import Prior, Program
 
 ERROR, PREDICTION = (2.0, 0.8), (0.3, 1.5)  # stars, and the deviation of its logarithm
+MEAN_RATING = (0.5, 0.6)  # above the middle of the levels, and its deviation, in stars
+USUAL = 1.2  # deviation of ratings in stars, to begin with where C is open
 MOVED, RAGGED = (0.0, 1.0), (np.log(1.8), 0.5)  # Q; log f
 PRODUCT_SPREADS = (0.25, 0.5, 1.0, 2.0)
 NOISE_SPREADS = (0.25, 0.4, 0.8)
 NOISES = np.log(np.geomspace(0.01, 1.2, 24))  # of a level
+MEAN_SPREADS, ADDED_SPREADS = (0.2, 0.35, 0.5, 0.7), (0.01, 0.03, 0.1, 0.3, 0.6)
+STRAY = 0.1  # clients whose C is not found
 FEWEST = 1e-3  # weight of a point that counts in where to look
 
 
 class Shared(NamedTuple):
-    """Laws of what clients share."""
+    """Laws of what clients share: means and deviations."""
 
-    product: tuple[float, float]  # of log A + log B in units of the rows: mean and deviation
-    noise: tuple[float, float]  # of the log of the noise in levels: mean and deviation
+    product: tuple[float, float]  # of log A + log B in units of the rows
+    noise: tuple[float, float]  # of the log of the noise in levels
+    mean: tuple[float, float]  # of clients' mean ratings; and of C, or C less the mean rating
+    added: tuple[float, float]
     levels: Float[np.ndarray, " levels"]  # log of how often each is given
 
-    def prior(self, forms: Forms, gap: float) -> Prior:
+    def prior(self, forms: Forms, gap: float, *, offset: bool) -> Prior:
         """The prior of some clients' unknowns."""
         n_more = forms.coordinates.shape[2] - 1
-        rest = [*[MOVED] * n_more, RAGGED, (self.noise[0] + np.log(gap), self.noise[1])]
+        rest = [
+            *[MOVED] * n_more,
+            *[self.mean] * offset,
+            RAGGED,
+            (self.noise[0] + np.log(gap), self.noise[1]),
+        ]
         laws = np.array([(np.log(ERROR[0]), ERROR[1]), (np.log(PREDICTION[0]), PREDICTION[1]), *rest])
         one = np.ones((len(forms.log_size), 1))
         product = np.stack([self.product[0] + forms.log_size, 0 * forms.log_size + self.product[1]], axis=1)
-        return Prior(one * laws[:, 0], one * laws[:, 1], product)
+        return Prior(one * laws[:, 0], one * laws[:, 1], product, one * np.array(self.added))
+
+    def loose(self) -> Shared:
+        """The same, but that nothing is taken of which levels a client gives, up to a shift of them all.
+
+        Where C is each client's own, what all clients rate tells little of who rates high: several laws
+        explain all of them about equally well, and put clients at different heights.
+        """
+        even = np.full(self.levels.size, -np.log(self.levels.size))
+        return self._replace(mean=(self.mean[0], max(self.mean[1], MEAN_RATING[1])), levels=even)
+
+    def usual(self, levels: Float[np.ndarray, " levels"]) -> tuple[float, float]:
+        """Mean and variance of ratings."""
+        chance = np.exp(self.levels)
+        mean = float(chance @ levels)
+        return mean, float(chance @ (levels - mean) ** 2)
 
 
-def unknown(n_levels: int) -> Shared:
+def unknown(levels: Float[np.ndarray, " levels"], *, offset: bool) -> Shared:
     """Before anything is learned."""
-    return Shared((0.0, 1e3), (np.log(0.2), 1.0), np.full(n_levels, -np.log(n_levels)))
+    mean = float(levels[0] + levels[-1]) / 2 + MEAN_RATING[0]
+    usual = log_softmax(-(((levels - mean) / USUAL) ** 2) / 2 * offset)
+    return Shared((0.0, 1e3), (np.log(0.2), 1.0), (mean, MEAN_RATING[1]), (mean, 1e3), usual)
 
 
 def learned(
-    shared: Shared, points: Points, forms: Forms, gap: float, counts: Float[np.ndarray, " levels"]
+    shared: Shared,
+    points: Points,
+    forms: Forms,
+    program: Program,
+    gap: float,
+    counts: Float[np.ndarray, " levels"],
 ) -> Shared:
     """The laws of most evidence, from points that were weighted under the present ones."""
     log_weight = points.log_weights()
+    noises = [(NOISES, s) for s in NOISE_SPREADS]
     product = points.x[..., 0] + points.x[..., 1] - forms.log_size[:, None]
-    noise = points.x[..., -1] - np.log(gap)
-    share = np.exp(log_weight - log_weight.max(axis=1, keepdims=True))
-    ends = np.quantile(product[share > FEWEST], [0.02, 0.98])
-    bare = log_weight - _log_normal(product, *shared.product) - _log_normal(noise, *shared.noise)
-    law_product, law_noise = shared.product, shared.noise
-    for _ in range(2):
-        spreads = [
-            (np.linspace(ends[0], ends[1], int(min(200, np.ptp(ends) / s * 3 + 2))), s)
-            for s in PRODUCT_SPREADS
+    laws = [
+        (product, shared.product, PRODUCT_SPREADS),
+        (points.x[..., -1] - np.log(gap), shared.noise, None),
+    ]
+    if program.offset:
+        mean = points.x[..., -3]
+        laws += [
+            (mean, shared.mean, MEAN_SPREADS),
+            (points.added - program.own * mean, shared.added, ADDED_SPREADS),
         ]
-        law_product = _best(bare + _log_normal(noise, *law_noise), product, spreads)
-        law_noise = _best(
-            bare + _log_normal(product, *law_product), noise, [(NOISES, s) for s in NOISE_SPREADS]
-        )
-    return Shared(law_product, law_noise, np.log((counts + 1) / (counts + 1).sum()))
+    share = np.exp(log_weight - log_weight.max(axis=1, keepdims=True))
+    bare = log_weight - sum(_log_normal(x, *law) for x, law, _ in laws)
+    found = [law for _, law, _ in laws]
+    for _ in range(2):
+        for place, (x, _, spreads) in enumerate(laws):
+            ends = np.quantile(x[share > FEWEST], [0.02, 0.98])
+            tried = (
+                noises
+                if spreads is None
+                else [(np.linspace(*ends, int(min(200, np.ptp(ends) / s * 3 + 2))), s) for s in spreads]
+            )
+            others = (_log_normal(laws[one][0], *found[one]) for one in range(len(laws)) if one != place)
+            found[place] = _best(bare + sum(others), x, tried, STRAY * (place == 3))
+    found += [shared.mean, shared.added][: 4 - len(found)]
+    return Shared(*found, np.log((counts + 1) / (counts + 1).sum()))
 
 
 def _log_normal(x: np.ndarray, mean: float, deviation: float) -> np.ndarray:
     return -(((x - mean) / deviation) ** 2) / 2 - np.log(deviation)
 
 
-def _best(log_weight: np.ndarray, x: np.ndarray, laws: list[tuple[np.ndarray, float]]) -> tuple[float, float]:
-    """Mean and deviation of a normal law of x under which all clients together have most evidence."""
+def _best(
+    log_weight: np.ndarray, x: np.ndarray, laws: list[tuple[np.ndarray, float]], stray: float = 0.0
+) -> tuple[float, float]:
+    """Mean and deviation of a normal law of x under which all clients together have most evidence.
+
+    A share of them may be elsewhere: what was found of these is not what they did.
+    """
     weight = np.exp(log_weight - log_weight.max(axis=1, keepdims=True))
     best = (-np.inf, 0.0, 1.0)
     for means, deviation in laws:
         for mean in means:
-            law = np.exp(-(((x - mean) / deviation) ** 2) / 2)
-            evidence = np.log((weight * law).sum(axis=1) + 1e-30).sum() - len(x) * np.log(deviation)
+            law = np.exp(-(((x - mean) / deviation) ** 2) / 2) / deviation
+            if stray:
+                law = (1 - stray) * law + stray * np.exp(-((x - mean) ** 2) / 2)
+            evidence = np.log((weight * law).sum(axis=1) + 1e-30).sum()
             best = max(best, (float(evidence), float(mean), deviation))
     return best[1:]

@@ -131,17 +131,23 @@ def forms(lists: list[np.ndarray], sent: Round, room: int) -> Forms:
     """All clients' rows of a round as the engine takes them, with room for so many."""
     factors = [sent.factors[items] for items in lists]
     there = stacked([np.ones(items.size) for items in lists], room) > 0
-    return forms_of(stacked(sent.rows, room), stacked(factors, room), there)
+    return forms_of(stacked(sent.rows, room), stacked(factors, room), there, np.zeros(there.shape))
 
 
 def oracle(
-    lists: list[np.ndarray], ratings: list[np.ndarray], sent: Round, levels: np.ndarray
+    lists: list[np.ndarray],
+    ratings: list[np.ndarray],
+    sent: Round,
+    levels: np.ndarray,
+    *,
+    offset: bool = False,
 ) -> list[np.ndarray]:
-    """Which ratings someone reads who is told two numbers a client, by least squares on the truth."""
+    """Which ratings someone reads who is told two or three numbers a client, by least squares on the truth."""
     right = []
     for items, truth, rows in zip(lists, ratings, sent.rows, strict=True):
         direction = np.linalg.svd(rows, full_matrices=False)[2][0]
-        known = np.stack([rows @ direction, sent.factors[items] @ direction], axis=1)
+        columns = [rows @ direction, sent.factors[items] @ direction, *[np.ones(len(rows))] * offset]
+        known = np.stack(columns, axis=1)
         said = known @ np.linalg.lstsq(known, truth, rcond=None)[0]
         right.append(levels[np.abs(said[:, None] - levels).argmin(axis=1)] == truth)
     return right

@@ -68,7 +68,8 @@ def answers(program: Minibatches, seed: int = 0) -> Answers:
     n_rows = np.array([items.size for items in lists])
     able = np.flatnonzero(n_rows >= np.median(n_rows))
     sent, levels = rounds[-1], program.levels
-    told = float(np.concatenate(oracle(lists, ratings, sent, levels)).mean())
+    offset = bool(program.centred or program.user_bias)
+    told = float(np.concatenate(oracle(lists, ratings, sent, levels, offset=offset)).mean())
     all_ = forms(lists, sent, int(n_rows.max()))
     learners = np.random.default_rng(seed).permutation(able)[:LEARNERS]
     together = learn(padded(some_of(all_, learners), room_for(n_rows.max())), levels, seed)
