@@ -21,7 +21,6 @@ from attacks.closed_form.chains.chain_readings import (
     DECAYING_BIAS,
     DECAYING_MEAN,
     DECAYING_MEAN_BIAS,
-    LINK,
     LINK_OF_MEAN,
     MEAN,
     MEAN_AND_BIAS,
@@ -77,6 +76,9 @@ OF_LINK: tuple[dict[str, Any], ...] = (
 )
 
 
+NOBODY: Float[np.ndarray, " clients"] = np.zeros(0)
+
+
 class RowFit(NamedTuple):
     """One idea of what rows are, and how it does."""
 
@@ -84,12 +86,11 @@ class RowFit(NamedTuple):
     rule: dict[str, Any]  # what it says, as keys of the manifest's ``rule``
     numbers: int  # that are open, of each client
     clients: int  # how many it explains, of how many
-    looked_at: int  # how many it explains, of how many
-    nats: float  # evidence against chance, in the middle of those clients
+    looked_at: int
+    nats: float  # evidence against chance, in the middle of those clients; NaN where it is not counted
     # what multiplies the rows of each, NaN where that is not told, and how many it has
-    scale: Float[np.ndarray, " clients"]
-    # what multiplies the rows of each, NaN where that is not told, and how many it has
-    n_rated: Float[np.ndarray, " clients"]
+    scale: Float[np.ndarray, " clients"] = NOBODY
+    n_rated: Float[np.ndarray, " clients"] = NOBODY
 
     @property
     def explains(self) -> bool:
@@ -98,7 +99,8 @@ class RowFit(NamedTuple):
 
     def __str__(self) -> str:
         """What people read."""
-        return f"{self.name} ({self.clients} of {self.looked_at} clients, {self.nats:.0f} nats)"
+        nats = "" if np.isnan(self.nats) else f", {self.nats:.0f} nats"
+        return f"{self.name} ({self.clients} of {self.looked_at} clients{nats})"
 
 
 class _One(NamedTuple):
@@ -165,16 +167,10 @@ def _joined(name: str, link: str, numbers: int, told: list[_One], looked_at: int
         rule["clip"] = [-bound, bound]
     if name == LINK_OF_MEAN:
         rule["reduction"] = "mean"
-    elif name in (PLAIN, CLIPPED, NEW_BIAS, OWN_BIAS, DECAYING, DECAYING_BIAS, LINK) and rule.get(
-        "batch_size"
-    ) not in (
-        None,
-        1,
-        "all",
-    ):
+    elif name not in OF_MEANS and rule.get("batch_size") not in (None, 1, "all"):
         rule["reduction"] = "sum"
-    words = link or name
-    return RowFit(words, rule, numbers, len(told), looked_at, float(np.median(nats)), scale, n_rated)
+    middle = float(np.median(nats))
+    return RowFit(link or name, rule, numbers, len(told), looked_at, middle, scale, n_rated)
 
 
 def _steps(steps: np.ndarray, batch: np.ndarray) -> dict[str, Any]:

@@ -1,22 +1,29 @@
-"""Clients of a view for fits: whose rows are open, whose ratings are known, and what these choose."""
+"""Clients of a view for fits: whose rows are open, whose ratings are known, which hypothesis these choose.
+
+Clients whose ratings are known without one (``attacks.closed_form.numbers.integer_relation``) tell it best:
+every value of every family is tried on them. Where there are none, ratings are fitted, too, with the declared
+value, then coarsely through each family and finely about its best: numbers of steps that are close explain
+rows nearly alike, and the fit with a neighbour is a start for the next.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
-from attacks.client_rules.differentiable import ClientRule
+from attacks.client_rules.differentiable import ClientRule, Family
 from attacks.closed_form.numbers.integer_relation import ratings_in_span
 from attacks.closed_form.rows.row_readings import LONGEST
 from attacks.closed_form.uploads.fitted_chain import chain_of
 from attacks.closed_form.uploads.item_rows import rounded_place_of, rows_of
 from attacks.closed_form.uploads.readings import Rows, moved, some_of
 from attacks.inversion.answers import Found
-from attacks.inversion.choice import Choice, chosen, chosen_by_ratings
-from attacks.inversion.compression import aside, compressed, with_constant_columns
-from attacks.inversion.search import OUTSIDE, allowed_of
+from attacks.inversion.compression import aside
+from attacks.inversion.least_squares import Guess, Unknowns
+from attacks.inversion.search import OUTSIDE, allowed_of, explained, told
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import Uploads, View
 
@@ -24,6 +31,9 @@ BATCH_BYTES = 1 << 20
 MOSTLY = 0.5  # of the clients
 SAMPLE = 4  # clients that choose among hypotheses
 MOST_FITTED = 400  # rows of a client that are fitted where the rule does not mix them
+ENOUGH = 0.5  # of the clients, above which no further hypothesis is tried
+FEWEST = 2  # clients that must be explained, or all
+COARSE, MANY = 4, 8  # every fourth value first, of so many
 
 
 def answer_by_span(view: View, rule: ClientRule, found: Found, rounds: int) -> None:
@@ -47,34 +57,20 @@ def leave_items(view: View, found: Found) -> bool:
     return asked
 
 
-def affine_beside_one(view: View, found: Found) -> bool:
-    """Whether rows of clients with many ratings are affine in factors, ratings and 1."""
-    asked = False
-    for _, _, rows in open_clients(view, found, 1):
-        many = rows.item.sum(axis=1) > rows.rows.shape[2] + 2
-        asked |= bool(many.any())
-        outside = compressed(with_constant_columns(rows, 1)).outside
-        if (outside <= OUTSIDE * allowed_of(rows))[many].any():
-            return True
-    return not asked
-
-
-def open_clients(
-    view: View, found: Found, rounds: int, *, as_declared: bool = False
-) -> Iterator[tuple[np.ndarray, np.ndarray, Rows]]:
+def open_clients(view: View, found: Found, rounds: int) -> Iterator[tuple[np.ndarray, np.ndarray, Rows]]:
     """Clients without an answer: who, the items of their rows, and the rows, round by round."""
     for batch in view.batches(BATCH_BYTES):
         for uploads in batch.rounds[:rounds]:
             open_ = ~found.answered[np.searchsorted(view.users, batch.users)]
             if open_.any() and uploads.index.shape[-1]:  # in a changing graph some are silent in a round
-                rows = some_of(rows_in(view, uploads, found, as_declared=as_declared), open_)
+                rows = some_of(rows_in(view, uploads, found), open_)
                 index = np.broadcast_to(uploads.index, (batch.users.size, rows.item.shape[1]))[open_]
                 yield batch.users[open_], index, rows
 
 
-def rows_in(view: View, uploads: Uploads, found: Found, *, as_declared: bool = False) -> Rows:
+def rows_in(view: View, uploads: Uploads, found: Found) -> Rows:
     """Rows of a round, of the items that moved."""
-    manifest = view.manifest if as_declared else bare(view.manifest)
+    manifest = bare(view.manifest)
     rows = moved(rows_of(manifest, uploads, None, found.lowered))
     here = rows.item.any(axis=1)
     if not here.any() or not (place := rounded_place_of(uploads.gradients, rows.factors)):
@@ -143,16 +139,14 @@ def choice_of(
     rule: ClientRule,
     found: Found,
     n_families: int | None = None,
-    *,
-    as_declared: bool = False,
 ) -> Choice | None:
     """The hypothesis that explains a sample best."""
-    known = None if as_declared else known_clients(view, found)
+    known = known_clients(view, found)
     if known is not None:
         return chosen_by_ratings(rule, view.manifest, *known)
     levels = np.array(view.manifest.rating_levels)
     for batch in view.batches(BATCH_BYTES):
-        rows = rows_in(view, batch.rounds[0], found, as_declared=as_declared)
+        rows = rows_in(view, batch.rounds[0], found)
         n_rated = rows.item.sum(axis=1)
         most = np.argsort(-n_rated, kind="stable")[: 2 * SAMPLE : 2]
         here = np.isin(np.arange(n_rated.size), most) & (n_rated > 1)
@@ -161,3 +155,101 @@ def choice_of(
         if here.any():
             return chosen(rule, view.manifest, some_of(rows, here), levels, n_families)
     return None
+
+
+class Choice(NamedTuple):
+    """A guess, and how it does."""
+
+    guess: Guess
+    explained: int  # clients
+    left: float  # what it leaves of the rows, in the middle
+
+    @property
+    def rank(self) -> tuple[int, float]:
+        """Larger is better."""
+        return self.explained, -self.left
+
+
+def chosen_by_ratings(
+    rule: ClientRule, manifest: Manifest, rows: Rows, ratings: Float[np.ndarray, "clients n"]
+) -> Choice | None:
+    """Choose a hypothesis by clients whose ratings are known."""
+    best: Choice | None = None
+    for family in rule.families(manifest):
+        near: Unknowns | None = None
+        for value in _declared_first(family):
+            found, allowed = explained(rule, Guess(family, value, None, near), rows, ratings)
+            near = found.at
+            choice = _choice(Guess(family, value), found.left <= allowed, found.left)
+            best = choice if best is None or choice.rank > best.rank else best
+            if _done(best, len(ratings)):
+                return best
+    return best if best is not None and best.explained else None
+
+
+def chosen(
+    rule: ClientRule,
+    manifest: Manifest,
+    rows: Rows,
+    levels: Float[np.ndarray, " levels"],
+    n_families: int | None = None,
+) -> Choice | None:
+    """Choose a hypothesis by clients whose ratings are fitted with it."""
+    best: Choice | None = None
+    families = rule.families(manifest)[:n_families]
+    for family in families:
+        if family.first is not None:
+            one = _tried(rule, Guess(family, family.first), rows, levels)[0]
+            best = one if best is None or one.rank > best.rank else best
+            if _done(best, len(rows.item)):
+                return best
+    coarse: list[tuple[Choice, Unknowns]] = []
+    for family in families:
+        near: Unknowns | None = None
+        for value in _first_tried(family):
+            choice, near = _tried(rule, Guess(family, value, None, near), rows, levels)
+            coarse.append((choice, near))
+            if _done(choice, len(rows.item)):
+                return choice
+    best, near = max([*coarse, *([] if best is None else [(best, None)])], key=lambda one: one[0].rank)
+    best = _about(rule, best, near, rows, levels)
+    return best if best.explained else None
+
+
+def _done(best: Choice, n_clients: int) -> bool:
+    return best.explained >= min(FEWEST, n_clients) and best.explained > ENOUGH * n_clients
+
+
+def _declared_first(family: Family) -> tuple[float, ...]:
+    return (*(value for value in family.values if value == family.first), *family.values)
+
+
+def _first_tried(family: Family) -> tuple[float, ...]:
+    return family.values[::COARSE] if len(family.values) > MANY else family.values
+
+
+def _choice(guess: Guess, good: np.ndarray, left: np.ndarray) -> Choice:
+    finite = left[np.isfinite(left)]
+    return Choice(guess, int(good.sum()), float(np.median(finite)) if finite.size else np.inf)
+
+
+def _tried(
+    rule: ClientRule, guess: Guess, rows: Rows, levels: Float[np.ndarray, " levels"]
+) -> tuple[Choice, Unknowns]:
+    found = told(rule, guess, rows, levels)
+    return _choice(Guess(guess.family, guess.value), found.explained, found.left), found.at
+
+
+def _about(
+    rule: ClientRule, best: Choice, near: Unknowns | None, rows: Rows, levels: Float[np.ndarray, " levels"]
+) -> Choice:
+    """The best of a value and its neighbours."""
+    family = best.guess.family
+    at = family.values.index(best.guess.value)
+    for value in family.values[max(0, at - COARSE + 1) : at + COARSE]:
+        if _done(best, len(rows.item)):
+            break
+        if value not in _first_tried(family):
+            one, near = _tried(rule, Guess(family, value, None, near), rows, levels)
+            best = max(best, one, key=lambda choice: choice.rank)
+    return best

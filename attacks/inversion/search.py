@@ -12,34 +12,26 @@ import numpy as np
 from jaxtyping import Float
 
 from attacks.client_rules.differentiable import ClientRule
-from attacks.closed_form.fit.decoding import nearest_level
+from attacks.closed_form.fit.decoding import distance_to_levels, nearest_level
+from attacks.closed_form.fit.goodness_of_fit import step_of
 from attacks.closed_form.numbers.integer_relation import precision_of
 from attacks.closed_form.uploads.readings import Rows
-from attacks.inversion.compression import (
-    Compressed,
-    compressed,
-    spare_of,
-    uncompressed,
-    with_constant_columns,
-)
-from attacks.inversion.guess import Guess
-from attacks.inversion.least_squares import Fit, Unknowns
-from attacks.inversion.many_starts import chosen, fitted, least
-from attacks.inversion.multiples import unless_multiples
+from attacks.inversion.compression import Compressed, compressed, spare_of, uncompressed
+from attacks.inversion.least_squares import Fit, Guess, Unknowns, chosen, fitted, least
 from attacks.inversion.starts import Starts, starts_of, starts_with, unknowns
-from attacks.inversion.told import Told, judged, of_one_multiple, of_one_shift
+from attacks.inversion.told import Told, judged, of_one_multiple
 
 SHORT, LONG = 12, 120  # steps of all starts, and of the best
 KEPT = 4  # starts of a client that take long
 FEWEST = 2  # ratings of a client that is answered
 LOOSE, TIGHT = 30.0, 1e-9  # what may be left of rows: times their last digits, and of their size, at least
 OUTSIDE = 10.0  # times what may be left, that may lie outside the span
+NEAR = 1e-6  # of a step of the grid, within which a multiple is on it
 
 
 def told(rule: ClientRule, guess: Guess, rows: Rows, levels: Float[np.ndarray, " levels"]) -> Told:
     """Fit one hypothesis to one round of some clients whose ratings are unknown."""
-    columns, allowed = guess.family.constant_columns, allowed_of(rows)
-    rows = with_constant_columns(rows, columns)
+    allowed = allowed_of(rows)
     small = _small(rule, rows)
     begin, sign, there = begun(starts_of(rows, levels), small, guess)
     able = (small.outside <= OUTSIDE * allowed) & (rows.item.sum(axis=1) >= FEWEST)
@@ -53,13 +45,11 @@ def told(rule: ClientRule, guess: Guess, rows: Rows, levels: Float[np.ndarray, "
     left = np.hypot(third.left, _off_span(ratings, held.ratings, small, rows))
     at = third.at._replace(ratings=second.at.ratings)
     n = np.minimum(rows.item.sum(axis=1), small.problem.rows.shape[1])
-    n_factors, tied = rows.rows.shape[2] - columns, guess.family.tied
-    spare = spare_of(n, n_factors, int(guess.free.sum()), tied=tied)
+    spare = spare_of(n, rows.rows.shape[2], int(guess.free.sum()))
     new = of_one_multiple(judged(ratings, at, left, allowed, spare, rows), guess, rows, levels)
     best = np.where(np.isnan(left), np.inf, left).argmin(axis=1)[:, None]
     sign = np.take_along_axis(sign, best, axis=1)[:, 0]
-    new = unless_multiples(rule, guess, new, small, sign, rows, levels)
-    return of_one_shift(new, guess, rows, levels)
+    return unless_multiples(rule, guess, new, small, sign, rows, levels)
 
 
 def explained(
@@ -67,7 +57,6 @@ def explained(
 ) -> tuple[Fit, Float[np.ndarray, " clients"]]:
     """Fit start and constants to clients whose ratings are known, and say what may be left."""
     allowed = allowed_of(rows)
-    rows = with_constant_columns(rows, guess.family.constant_columns)
     small = _small(rule, rows)
     value = np.where(rows.item, ratings - rows.offset, 0.0)
     begin, sign, there = begun(starts_with(rows, value), small, guess)
@@ -78,6 +67,45 @@ def explained(
     found = fitted(rule, small.problem, chosen(first.at, best), sign, there, guess.free, LONG, ratings=False)
     best = least(found, 1)
     return Fit(chosen(found.at, best), np.take_along_axis(found.left, best, axis=1)[:, 0]), allowed
+
+
+def unless_multiples(
+    rule: ClientRule,
+    guess: Guess,
+    new: Told,
+    small: Compressed,
+    sign: Float[np.ndarray, " clients"],
+    rows: Rows,
+    levels: Float[np.ndarray, " levels"],
+) -> Told:
+    """Fit the other multiples of answers that are on the grid, and leave open whose rows they explain.
+
+    A factor c times as long and ratings c times as large make rows c^2 times as large, and with another rate
+    or scale the same rows to first order. What bends the rows tells them apart, to as many digits as short
+    steps leave it: with few, a client that rated all its items 4 may have rated all of them 3.5.
+    """
+    if not guess.free.any():
+        return new
+    offset = np.where(rows.item, rows.offset, 0.0)
+    own = np.where(rows.item, new.ratings - offset, 0.0)
+    largest = np.take_along_axis(own, np.abs(own).argmax(axis=1)[:, None], axis=1)
+    first = np.take_along_axis(offset, np.abs(own).argmax(axis=1)[:, None], axis=1)
+    times = (levels - first) / np.where(largest == 0, np.inf, largest)
+    images = times[..., None] * own[:, None]
+    away = distance_to_levels(images + offset[:, None], levels) / step_of(levels)
+    there = ((away <= NEAR) | ~rows.item[:, None]).all(axis=2) & (times > 0) & (np.abs(times - 1) > NEAR)
+    there &= new.explained[:, None]
+    if not there.any():
+        return new
+    start = Unknowns(
+        new.at.factor / np.where(there, times, 1.0)[..., None],
+        small.of(images),
+        np.repeat(new.at.constants, levels.size, axis=1),
+    )
+    signs = np.repeat(sign[:, None], levels.size, axis=1)
+    left = fitted(rule, small.problem, start, signs, there, guess.free, LONG, ratings=False).left
+    as_well = (there & (left <= new.allowed[:, None])).any(axis=1)
+    return new._replace(several=new.several | as_well)
 
 
 def _small(rule: ClientRule, rows: Rows) -> Compressed:

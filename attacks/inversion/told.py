@@ -13,9 +13,7 @@ from jaxtyping import Bool, Float, Int
 
 from attacks.closed_form.fit.credible import one_multiple
 from attacks.closed_form.uploads.readings import Rows
-from attacks.inversion.guess import Guess
-from attacks.inversion.least_squares import Unknowns
-from attacks.inversion.many_starts import chosen
+from attacks.inversion.least_squares import Guess, Unknowns, chosen
 
 SPARE = 2  # equations more than unknowns, at least
 
@@ -69,22 +67,4 @@ def of_one_multiple(new: Told, guess: Guess, rows: Rows, levels: Float[np.ndarra
         item = rows.item[user]
         offset = rows.offset[user, item]
         several[user] = not one_multiple(new.ratings[user, item] - offset, offset, levels)
-    return new._replace(several=several)
-
-
-def of_one_shift(new: Told, guess: Guess, rows: Rows, levels: Float[np.ndarray, " levels"]) -> Told:
-    """Tell whose ratings may be another number higher or lower, where the hypothesis leaves that open.
-
-    Without numbers of the items that are known, the ratings mirrored at any point, with the factor negated,
-    make the same rows, too, and the grid has room for them always.
-    """
-    if not guess.family.shifts:
-        return new
-    several = new.several.copy()
-    for user in np.flatnonzero(new.explained):
-        item = rows.item[user]
-        ratings = new.ratings[user, item]
-        mirrored = np.ptp(rows.offset[user, item]) == 0
-        moved = ratings + (levels - ratings[0])[:, None]
-        several[user] |= mirrored or int(np.isin(moved, levels).all(axis=1).sum()) > 1
     return new._replace(several=several)
