@@ -171,6 +171,7 @@ class Inversion:
                 self._by_fit(view, rule, guess._replace(constants=known), found, silent)
             if known is not None and rule in OVER_ALL:
                 found.drop_unlike(known, guess.family)
+                self._by_fit(view, rule, guess._replace(constants=known), found, silent)
         return _unexplained(rule, choice)
 
     def _by_fit(self, view: View, rule: ClientRule, guess: Guess, found: Found, progress: Progress) -> None:
