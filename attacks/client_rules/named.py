@@ -6,7 +6,7 @@ import sys
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 
-from attacks.client_rules.adaptive_rule import ADAPTIVE
+from attacks.client_rules.adaptive_rule import ADAPTIVE, AdaptiveSteps
 from attacks.client_rules.differentiable import ClientRule
 from attacks.client_rules.local_updates import NAMES, LocalUpdates
 from victims.common.errors import InputError
@@ -18,9 +18,10 @@ OVER_ALL = (LocalUpdates(), WITH_MOMENTUM)  # rules of steps over all ratings
 OURS = (*OVER_ALL, *ADAPTIVE)
 
 
-def rule_named(name: str) -> ClientRule:
+def rule_named(name: str) -> ClientRule | AdaptiveSteps:
     """A rule of ours, or one that an installed package offers."""
-    ours = {rule.name: rule for rule in OURS} | dict.fromkeys(NAMES, LocalUpdates(1))
+    ours: dict[str, ClientRule | AdaptiveSteps] = {rule.name: rule for rule in OURS}
+    ours |= dict.fromkeys(NAMES, LocalUpdates(1))
     offered = offered_on(tuple(sys.path))
     points = offered.get(name, ())
     if not points and name in ours:

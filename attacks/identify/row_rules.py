@@ -17,7 +17,6 @@ from jaxtyping import Float
 from attacks.closed_form.chains.chain_readings import (
     CLIPPED,
     CLIPPED_MEAN,
-    DECAYING,
     DECAYING_BIAS,
     DECAYING_MEAN,
     DECAYING_MEAN_BIAS,
@@ -27,7 +26,6 @@ from attacks.closed_form.chains.chain_readings import (
     MEAN_AND_NEW_BIAS,
     NEW_BIAS,
     OWN_BIAS,
-    PLAIN,
     batch_sizes,
     candidates,
 )
@@ -50,21 +48,7 @@ OF_MEANS = (  # of one rating they are sums
     DECAYING_MEAN_BIAS,
     LINK_OF_MEAN,
 )
-BIAS = {"client_biases": True}
-SAYS: dict[str, dict[str, Any]] = {
-    PLAIN: SQUARED,
-    MEAN: SQUARED | {"reduction": "mean"},
-    CLIPPED: SQUARED,
-    CLIPPED_MEAN: SQUARED | {"reduction": "mean"},
-    NEW_BIAS: SQUARED | BIAS,
-    MEAN_AND_NEW_BIAS: SQUARED | BIAS | {"reduction": "mean"},
-    OWN_BIAS: SQUARED | BIAS,
-    MEAN_AND_BIAS: SQUARED | BIAS | {"reduction": "mean"},
-    DECAYING: SQUARED,
-    DECAYING_MEAN: SQUARED | {"reduction": "mean"},
-    DECAYING_BIAS: SQUARED | BIAS,
-    DECAYING_MEAN_BIAS: SQUARED | BIAS | {"reduction": "mean"},
-}
+BESIDE_BIAS = (NEW_BIAS, MEAN_AND_NEW_BIAS, OWN_BIAS, MEAN_AND_BIAS, DECAYING_BIAS, DECAYING_MEAN_BIAS)
 OF_LINK: tuple[dict[str, Any], ...] = (
     {"loss": "logistic", "link": "sigmoid"},
     {"loss": "logistic", "link": "sigmoid"},
@@ -156,7 +140,9 @@ def row_fits(view: View, lowered: float, pull: float) -> list[RowFit]:
 
 def _joined(name: str, link: str, numbers: int, told: list[_One], looked_at: int) -> RowFit:
     """What one idea says of all clients that it explains."""
-    rule = dict(OF_LINK[LINKS.index(link)] if link else SAYS[name])
+    rule = dict(OF_LINK[LINKS.index(link)] if link else SQUARED)
+    rule |= {"client_biases": True} if name in BESIDE_BIAS else {}
+    rule |= {"reduction": "mean"} if name in OF_MEANS else {}
     steps, batch, nats, scale, n_rated, largest = (
         np.array(column, float) for column in zip(*told, strict=True)
     )
@@ -165,9 +151,7 @@ def _joined(name: str, link: str, numbers: int, told: list[_One], looked_at: int
     if name in (CLIPPED, CLIPPED_MEAN) and share > MOST:
         bound = float(f"{bound:.4g}")  # rows in single precision tell no more
         rule["clip"] = [-bound, bound]
-    if name == LINK_OF_MEAN:
-        rule["reduction"] = "mean"
-    elif name not in OF_MEANS and rule.get("batch_size") not in (None, 1, "all"):
+    if name not in OF_MEANS and rule.get("batch_size") not in (None, 1, "all"):
         rule["reduction"] = "sum"
     middle = float(np.median(nats))
     return RowFit(link or name, rule, numbers, len(told), looked_at, middle, scale, n_rated)

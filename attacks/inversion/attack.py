@@ -53,9 +53,9 @@ from attacks.inversion.clients import (
     choice_of,
     known_clients,
     open_clients,
+    pointless,
 )
 from attacks.inversion.least_squares import Guess
-from attacks.inversion.one_step import pointless
 from attacks.inversion.passes import read_passes
 from attacks.inversion.search import explained, told
 from attacks.obstacles import unreadable

@@ -4,6 +4,8 @@ Clients whose ratings are known without one (``attacks.closed_form.numbers.integ
 every value of every family is tried on them. Where there are none, ratings are fitted, too, with the declared
 value, then coarsely through each family and finely about its best: numbers of steps that are close explain
 rows nearly alike, and the fit with a neighbour is a start for the next.
+
+Of recordings of one step, or of no step at all, no fit of several local steps tells anything.
 """
 
 from __future__ import annotations
@@ -15,11 +17,13 @@ import numpy as np
 from jaxtyping import Float
 
 from attacks.client_rules.differentiable import ClientRule, Family
-from attacks.closed_form.numbers.integer_relation import ratings_in_span
+from attacks.closed_form.numbers.integer_relation import LOOSE, precision_of, ratings_in_span
 from attacks.closed_form.rows.row_readings import LONGEST
 from attacks.closed_form.uploads.fitted_chain import chain_of
 from attacks.closed_form.uploads.item_rows import rounded_place_of, rows_of
 from attacks.closed_form.uploads.readings import Rows, moved, some_of
+from attacks.closed_form.uploads.reduction import leading_direction
+from attacks.closed_form.uploads.shared_pull import without_pull
 from attacks.inversion.answers import Found
 from attacks.inversion.compression import aside
 from attacks.inversion.least_squares import Guess, Unknowns
@@ -34,6 +38,52 @@ MOST_FITTED = 400  # rows of a client that are fitted where the rule does not mi
 ENOUGH = 0.5  # of the clients, above which no further hypothesis is tried
 FEWEST = 2  # clients that must be explained, or all
 COARSE, MANY = 4, 8  # every fourth value first, of so many
+ASIDE = (
+    "off its items' factors a client's rows have several directions, which no steps along these make: noise, "
+    "or another rule"
+)
+
+
+def pointless(view: View, rule: ClientRule, found: Found) -> str:
+    """Say why nothing is to be fitted."""
+    if found.answered.all():
+        return "all are answered"
+    if not rule.mixes_rows:
+        return ""
+    told_of = ~np.isnan(found.outside)
+    if told_of.any() and not (found.outside <= found.allowed)[told_of].any():
+        return (
+            "rows of clients with more ratings than factors are not affine in factors and ratings, as "
+            "several steps over all ratings would make them"
+        )
+    return one_step(view, found)
+
+
+def one_step(view: View, found: Found) -> str:
+    """Say why neither several steps nor passes are to be fitted."""
+    if leave_items(view, found):
+        return ASIDE
+    if all(_parallel(rows_in(view, batch.rounds[0], found)) for batch in view.batches(BATCH_BYTES)):
+        return (
+            "rows of a client are parallel, off their items' factors: one step, of which undeclared reads "
+            "what it tells"
+        )
+    return ""
+
+
+def _parallel(rows: Rows) -> bool:
+    """Whether each client's rows have one direction, but for a multiple of its items' factors (a pull)."""
+    clean, _ = without_pull(rows.rows, rows.factors, rows.item)
+    limit = LOOSE * precision_of(rows.rows, rows.factors, rows.precision)
+    return bool((np.minimum(_turned(rows.rows), _turned(clean)) <= limit).all())
+
+
+def _turned(rows: Float[np.ndarray, "clients n K"]) -> Float[np.ndarray, " clients"]:
+    """How much of each client's rows is off their direction, relative."""
+    direction, energy = leading_direction(rows)
+    off = rows - np.matmul(rows, direction[:, :, None]) * direction[:, None]
+    size = np.sqrt(energy)
+    return np.linalg.norm(off, axis=(1, 2)) / np.where(size > 0, size, 1.0)
 
 
 def answer_by_span(view: View, rule: ClientRule, found: Found, rounds: int) -> None:
@@ -100,38 +150,22 @@ def bare(manifest: Manifest) -> Manifest:
 
 
 def known_clients(view: View, found: Found) -> tuple[Rows, Float[np.ndarray, "clients n"]] | None:
-    """Rows of the first round, and ratings, of some clients whose ratings are told."""
-    parts: list[tuple[Rows, np.ndarray]] = []
+    """Rows of the first round, and ratings, of some clients whose ratings are told, of one batch."""
+    best: tuple[Rows, np.ndarray] | None = None
     for batch in view.batches(BATCH_BYTES):
-        lacking = SAMPLE - sum(len(ratings) for _, ratings in parts)
-        here = np.flatnonzero(np.isin(batch.users, list(found.ratings)))[:lacking]
-        if here.size:
-            rows = some_of(rows_in(view, batch.rounds[0], found), here)
-            index = np.broadcast_to(batch.rounds[0].index, (batch.users.size, rows.item.shape[1]))[here]
-            told_ = [found.ratings[int(user)] for user in batch.users[here]]
-            value = [
-                [own.get(item, np.nan) for item in items]
-                for own, items in zip(told_, index.tolist(), strict=True)
-            ]
-            ratings = np.array(value)
-            whole = np.isfinite(ratings).all(axis=1, where=rows.item)
-            parts.append((some_of(rows, whole), ratings[whole]))
-    return _joined(parts) if any(len(ratings) for _, ratings in parts) else None
-
-
-def _joined(parts: list[tuple[Rows, np.ndarray]]) -> tuple[Rows, Float[np.ndarray, "clients n"]]:
-    """Several batches as one, padded."""
-    n = max(ratings.shape[1] for _, ratings in parts)
-
-    def longer(array: np.ndarray) -> np.ndarray:
-        return np.pad(array, [(0, 0), (0, n - array.shape[1]), (0, 0)][: array.ndim])
-
-    sent, factors, offset, item = (
-        np.concatenate([longer(np.asarray(rows[number])) for rows, _ in parts]) for number in range(4)
-    )
-    scale = np.concatenate([rows.scale for rows, _ in parts])
-    ratings = np.concatenate([longer(part) for _, part in parts])
-    return Rows(sent, factors, offset, item, scale, parts[0][0].precision, None), ratings
+        here = np.flatnonzero(np.isin(batch.users, list(found.ratings)))[:SAMPLE]
+        if here.size <= (0 if best is None else len(best[1])):
+            continue
+        rows = some_of(rows_in(view, batch.rounds[0], found), here)
+        index = np.broadcast_to(batch.rounds[0].index, (batch.users.size, rows.item.shape[1]))[here]
+        own = [found.ratings[int(user)] for user in batch.users[here]]
+        ratings = np.array(
+            [[one.get(at, np.nan) for at in items] for one, items in zip(own, index.tolist(), strict=True)]
+        )
+        whole = np.isfinite(ratings).all(axis=1, where=rows.item)
+        if whole.sum() > (0 if best is None else len(best[1])):
+            best = some_of(rows, whole), ratings[whole]
+    return best
 
 
 def choice_of(

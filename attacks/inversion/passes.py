@@ -44,10 +44,9 @@ from attacks.client_rules.local_updates import (
 from attacks.closed_form.fit.decoding import distance_to_levels
 from attacks.closed_form.uploads.readings import Rows, some_of
 from attacks.inversion.answers import Found
-from attacks.inversion.clients import is_one_pass, open_clients
+from attacks.inversion.clients import is_one_pass, one_step, open_clients
 from attacks.inversion.compression import spare_of, uncompressed
 from attacks.inversion.least_squares import Guess, Unknowns, fitted
-from attacks.inversion.one_step import one_step
 from attacks.inversion.pass_starts import pass_starts
 from attacks.inversion.search import LOOSE, TIGHT, allowed_of, on_the_grid
 from attacks.inversion.told import Told, judged, of_one_multiple

@@ -1,10 +1,8 @@
 """The ratings of all senders, each from the round that tells them best.
 
-Ratings of each sender, from rows that are sorted by sender and freed of what regularises the item.
-
-What is left of a row is W e u with the u of its moment: the closed forms of one round read it, with the
-weight W for unknown (``attacks.closed_form.rows.row_readings``). With r = A g + B h, the numbers A and B that
-put a sender's rows on the rating grid, tell W = 1 / |A B|, whatever the sender's u.
+What is left of a row that is freed of what regularises the item is W e u with the u of its moment: the
+closed forms of one round read it, with the weight W for unknown (``attacks.closed_form.rows.row_readings``).
+With r = A g + B h, the numbers A and B that put a sender's rows on the rating grid tell W = 1 / |A B|.
 """
 
 from __future__ import annotations

@@ -1,15 +1,12 @@
 """One sender's explicit rows of DPMF-Yang in one round: its ratings, and the direction of its factor.
 
 Beyond Yang et al. 2022. A row is e' u + mu v, with u the sender's whole factor at that moment and mu the
-ridge of the item (``attacks.peers.explicit``). The planes of rows that follow each other meet, as those
+ridge of the item. The planes of rows that follow each other meet, as those
 of PDMFRec do (``attacks.peers.planes``), and tell mu; what is left is a chain. Where the receiver does not
 hold the sender's v, neither holds to the last digit: the rows then count as along one direction, as u moves
 little in a pass.
 
-Ratings behind a sigmoid, from one round and no constant: the length that puts them on the grid.
-
-Beyond Yang et al. 2022. A row of the explicit loss of DPMF-Yang is e' u, with u the sender's whole factor, x
-= u . v and e' = g'(x) (g(x) - R), R in 0..1. With u = c d and rows g d, x = c h for h = d . v, and
+With x = u . v, e' is g'(x) (g(x) - R), R in 0..1. With u = c d and rows g d, x = c h for h = d . v, and
 
     R = g(c h) - g / (c g'(c h)),
 

@@ -2,10 +2,7 @@
 
 Where the receiver holds the copy of the item factors that rows were computed at, their planes tell exactly
 (``attacks.peers.planes``); in the first round where they do, and from there senders are followed into the
-others (``attacks.peers.senders``). Where planes tell little, nearness must do
-(``attacks.peers.directions``).
-
-Anonymous rows of a later round, given to the senders that an earlier one showed.
+others. Where planes tell little, nearness must do (``attacks.peers.directions``).
 
 Beyond Duriakova et al. 2019. A sender is about the same items in every round, and its factor moves little
 from one to the next. So the rows about an item are dealt out to the senders who had it before, each to the

@@ -1,12 +1,7 @@
-"""What the rows of senders tell of their weights, beside what the weights of neighbours are.
+"""Who an anonymous sender is: the neighbour whose weight is the one that its rows tell.
 
-A receiver knows the weight of each neighbour by name (Duriakova et al. 2019: the helper sends it), its own
-ratings, and which of several receivers of a coalition got a copy. See ``attacks.peers.weights``.
-
-Who an anonymous sender is: the neighbour whose weight is the one that its rows tell.
-
-Beyond Duriakova et al. 2019, whose helper tells a client N_u and its row of W. A sender's rows tell W in up
-to three ways:
+Beyond Duriakova et al. 2019, whose helper tells a client N_u and its row of W, by name. It also knows its own
+ratings, and which of several receivers of a coalition got a copy. A sender's rows tell W in up to three ways:
 
 - they are about all items I_w that it rated, so W = |I_w and I_u| / sqrt(|I_w| |I_u|) (Eq. 5) follows from
   the list of the rows and the receiver's own;
@@ -14,8 +9,7 @@ to three ways:
 - the numbers that put the ratings on the grid tell W (``attacks.peers.claims``).
 
 All of those that there are must agree with the weight of the neighbour, and no other neighbour may have
-that weight. Neighbours of equal weights (all of them, where W is 1) are not told apart, and nobody is
-named.
+that weight. Neighbours of equal weights (all of them, where W is 1) are not told apart.
 """
 
 from __future__ import annotations

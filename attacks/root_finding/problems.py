@@ -1,8 +1,6 @@
 """The systems of single clients in the form that ``scipy.optimize.root`` takes, counting evaluations.
 
 Equation numbers are those of Mai & Pang 2022, section 4 (``attacks.root_finding.systems``).
-
-The uploads of single clients in the rounds that a system needs.
 """
 
 from __future__ import annotations

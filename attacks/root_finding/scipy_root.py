@@ -12,14 +12,10 @@ rule is another one, the root a wrong one, or the solver stopped short. ``answer
 paper does. The client's factor p is part of the answer: in sgd it is the unknown, in semi-als it
 follows from the answers by (8); of several systems it is the mean.
 
-One call of ``scipy.optimize.root``, whose failures are data.
-
 References
 ----------
 P. Mai, Y. Pang, "PrivMVMF: Privacy-Preserving Multi-View Matrix Factorization for Recommender
 Systems", arXiv:2210.07775.
-P. Mai, Y. Pang, "PrivMVMF: Privacy-Preserving Multi-View Matrix Factorization for Recommender
-Systems", arXiv:2210.07775, Table 6.
 """
 
 from __future__ import annotations

@@ -11,8 +11,6 @@ With p_i the clients' factors and sum T = sum of y_i p_i over its contributors:
 3. a sum of at most K - 1 rows with known p_i is an over-determined linear system for its y_i, so the answers
    of all of them follow (of some more, when all combinations of a few answers are tried), and what is known
    is subtracted, in this round by its row, in others by its answer.
-
-The answers z behind rows y p of clients, y = c (z - p . t): possible ones, their y, and back.
 """
 
 from __future__ import annotations

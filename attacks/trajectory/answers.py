@@ -1,7 +1,5 @@
 """From fitted trajectories to a reconstruction: ratings with their probabilities, and reasons to abstain.
 
-Whether a client's fit may be believed: the declared rule and noise, and the rating grid, explain it.
-
 Without fresh noise, rows that are explained by numbers off the rating grid
 (``attacks.closed_form.fit.goodness_of_fit``; stretched ratings once their weights are taken off) tell that
 the clients' rule is not the declared one. Under fresh noise a chi-square test of the residual does, and,

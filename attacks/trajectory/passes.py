@@ -1,15 +1,9 @@
 """All batches of a view fitted; under fresh noise in passes, with a prior of s learned from the one before.
 
 Where clients step in an order that nobody sees, the first pass takes the average over the orders for the
-step, and later ones leave it as much room as the orders differ.
-
-What the order of a client's ratings adds to its factor, where it steps after each of them and nobody sees
-the order.
-
-On average over the orders a pass is nearly that of a few steps over all ratings
-(``attacks.client_rules.client_update.one_by_one``). How far one order is from that follows from the client's
-ratings and the broadcast factors: a few orders are drawn, and followed from the factors and ratings that a
-fit found. No truth is used, and the order that the client took stays unknown.
+step, nearly that of a few steps over all ratings (``attacks.client_rules.client_update.one_by_one``), and
+later ones leave it as much room as the orders differ: a few are drawn, and followed from the factors and
+ratings that a fit found. No truth is used, and the order that the client took stays unknown.
 
 References
 ----------

@@ -6,8 +6,6 @@ rounds (``attacks.closed_form.common_numbers``) is held among trajectories, wher
 round be read alone. Likewise two levels of a client may be two others under a declared scale that most
 clients contradict.
 
-A number that a program takes off all ratings, under a declared scale: whom it explains, against none.
-
 Exact trajectories say what a client learns, up to the sign of all of it. Less a number that nobody told, the
 ratings of some clients are levels by accident, lower ones; those of others are none, or 0, or negative. One
 number that puts more clients on the grid than are there without it is then what the program takes off, or

@@ -1,14 +1,10 @@
 """Fits of a batch of clients' factor trajectories, by what the noise allows.
 
 ``fit_exact`` serves noise that is none or repeats: the closed forms of ``attacks.trajectory.differencing``
-and ``attacks.trajectory.trajectory_fits``, then random starts until the rows are explained. ``fit_fresh``
-serves fresh noise of known scale: maximum a posteriori.
-
-The closed form of rows without noise: those of a round are multiples of the client's factor.
-
-Its length is what ``attacks.closed_form.spectral`` finds it to be, by the client's step or by ratings that do
-not change between two rounds; ratings follow. What is found is a start like any other: the whole trajectory
-has to explain the rows (``attacks.trajectory.trajectory_fits``).
+and of rows without noise, then random starts until the rows are explained. Rows of a round without noise are
+multiples of the client's factor, whose length is what ``attacks.closed_form.spectral`` finds it to be: a
+start like any other, which the whole trajectory has to confirm. ``fit_fresh`` serves fresh noise of known
+scale: maximum a posteriori.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What a fit of trajectories is told of the protocol and of ratings, and what it finds.
-
-What a manifest and its rounds tell of the clients' trajectories, or why they cannot be fitted.
-"""
+"""What a fit of trajectories is told of protocol and ratings, or why there is none, and what it finds."""
 
 from __future__ import annotations
 

@@ -5,19 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from importlib.metadata import EntryPoint
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from attacks.client_rules import named
-from attacks.client_rules.adaptive_rule import ADAPTIVE, AdaptiveSteps
-from attacks.client_rules.adaptive_rule import CONSTANTS as OF_RULE
+from attacks.client_rules.adaptive_rule import ADAPTIVE
 from attacks.client_rules.adaptive_steps import ADAGRAD, ADAM, CONSTANTS, RATE, RMSPROP, WEIGHT_DECAY, upload
 from attacks.client_rules.client_update import step_of, unknown_step
 from attacks.client_rules.differentiable import MOST_STEPS
 from attacks.client_rules.local_updates import LOSSES, NAMES, LocalUpdates, passes_named, passes_to_try
-from attacks.client_rules.named import OURS, broken, rule_named
+from attacks.client_rules.named import OVER_ALL, broken, rule_named
 from attacks.client_rules.own_rule import client_rule
 from attacks.client_rules.protocols import CLIENT_RULES, SERVER_RULES, not_public
 from attacks.root_finding.systems import smooth_weight, solved_factor
@@ -115,64 +113,13 @@ def test_one_step_tells_signs_alone():
     assert np.allclose(rows, 0.01 * np.outer(np.sign(r - v @ u), np.sign(u)), atol=1e-7)
 
 
-@pytest.mark.parametrize("rule", ADAPTIVE, ids=lambda one: one.name)
-def test_the_rule_is_that_of_the_program(rule: AdaptiveSteps):
-    """Epsilon apart; on padded rows; of the factor by a single rating, where it is an item's equal."""
-    rng = np.random.default_rng(2)
-    u, v, r = rng.normal(0, 0.3, 4), rng.normal(0, 0.3, (7, 4)), rng.integers(1, 6, 7).astype(float)
-    program = AdaptiveClient(rule.optimizer.name, 4, 0.02, False, rule.decay)
-    constants = np.zeros(len(OF_RULE))
-    constants[[RATE, WEIGHT_DECAY, -1]] = np.log(0.02), rule.decay, 4
-    constants = jnp.asarray(constants)
-    rows, after = rule.upload(jnp.asarray(u), jnp.pad(r, (0, 2)), jnp.pad(v, ((0, 2), (0, 0))), constants)
-    np.testing.assert_allclose(rows[:7], program.change(u, r, v), rtol=0, atol=2e-6)
-    assert not np.asarray(rows[7:]).any()
-    swapped = rule.upload(jnp.asarray(v[0]), jnp.asarray(r[:1]), jnp.asarray(u[None]), constants)
-    one = rule.upload(jnp.asarray(u), jnp.asarray(r[:1]), jnp.asarray(v[:1]), constants)
-    # of one rating, factor and item change places
-    np.testing.assert_allclose(one[1] - u, swapped[0][0], atol=1e-14)
-    np.testing.assert_allclose(one[0][0], swapped[1] - v[0], atol=1e-14)
-    assert (np.abs(np.asarray(after) - u) > 0.01).all()
-
-
-def test_slopes_are_those_of_finite_differences():
-    """Of all rows of Adagrad by factor, ratings and constants, beside a row of padding."""
-    rule = ADAPTIVE[-1]
-    rng = np.random.default_rng(3)
-    v = np.vstack([rng.normal(0, 0.3, (5, 3)), np.zeros((1, 3))])
-    u, r = rng.normal(0, 0.3, 3), rng.integers(1, 6, 5).astype(float)
-    constants = np.array([np.log(0.05), 1e-3, 0.01, 0.02, rule.decay, 3.0])
-
-    def rows(at):
-        u, r, some = jnp.split(at, (3, 8))
-        return rule.upload(u, jnp.append(r, 0.0), jnp.asarray(v), jnp.append(some, 3.0))[0].ravel()
-
-    at, by = np.concatenate([u, r, constants[:-1]]), 1e-6
-    plain = jax.jit(rows)
-    moved = by * np.eye(at.size)
-    slope = np.stack([(plain(at + one) - plain(at - one)) / (2 * by) for one in moved], axis=1)
-    np.testing.assert_allclose(jax.jacfwd(rows)(at), slope, rtol=1e-5, atol=1e-7)
-
-
-def test_a_declaration_says_how_many_steps():
-    for rule in ADAPTIVE:
-        (family,) = rule.families(manifest(local_steps=6))
-        assert family.first == 6.0
-        assert len(family.free) == len(family.start(2.0, 1.0, 1.0)) == len(OF_RULE)
-    assert [rule.families(manifest())[0].start(2.0, 1.0, 1.0)[WEIGHT_DECAY] for rule in ADAPTIVE] == [
-        0,
-        0.01,
-        0,
-        0,
-    ]
-
-
 # Client rules by name, and what an object that is no rule lacks.
 
 
-@pytest.mark.parametrize("name", [*(rule.name for rule in OURS), *NAMES])
+@pytest.mark.parametrize("name", [*(rule.name for rule in OVER_ALL), *NAMES])
 def test_rules_have_names(name: str):
     assert not broken(rule_named(name))
+    assert [rule_named(rule.name) for rule in ADAPTIVE] == [*ADAPTIVE]
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones():
@@ -235,7 +182,7 @@ def test_two_packages_with_one_name_answer_neither(monkeypatch):
         named.offered_on.cache_clear()
 
 
-@pytest.mark.parametrize("rule", OURS, ids=lambda rule: rule.name)
+@pytest.mark.parametrize("rule", [*OVER_ALL, LocalUpdates(1)], ids=lambda rule: rule.name)
 def test_no_fit_follows_more_steps_than_it_can(rule):
     """Before: a million declared steps kept ``undeclared`` and ``inversion`` busy for hours."""
     for declared in (MOST_STEPS, 1_000_000):

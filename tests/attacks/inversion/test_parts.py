@@ -17,9 +17,9 @@ from attacks.closed_form.numbers.integer_relation import Relation
 from attacks.closed_form.uploads.readings import Rows
 from attacks.inversion.answers import UNLIKE, Found
 from attacks.inversion.attack import Inversion
+from attacks.inversion.clients import ASIDE
 from attacks.inversion.compression import aside, spare_of, uncompressed
 from attacks.inversion.least_squares import Guess, Problem, Unknowns, fit
-from attacks.inversion.one_step import ASIDE
 from attacks.inversion.passes import block_size, told_in_order
 from attacks.inversion.search import unless_multiples
 from attacks.inversion.told import SPARE, Told
