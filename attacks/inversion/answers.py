@@ -16,7 +16,7 @@ from attacks.closed_form.fit.shunned_level import OPEN_OFFSET, may_be_lowered
 from attacks.closed_form.numbers.integer_relation import Relation
 from attacks.closed_form.uploads.answered import Answered
 from attacks.closed_form.uploads.common_scale import common
-from attacks.inversion.told import SPARE, Told
+from attacks.inversion.search import SPARE, Told
 from victims.transcript.view import ITEM, View
 
 SHARED = 0.5  # of the clients that must agree on a constant

@@ -25,7 +25,7 @@ from attacks.client_rules.local_updates import FIRST, RANGE, RATE, LocalUpdates
 from attacks.closed_form.fit.decoding import distance_to_levels
 from attacks.closed_form.uploads.readings import Rows
 from attacks.inversion.least_squares import Guess
-from attacks.inversion.starts import Starts
+from attacks.inversion.search import Starts
 
 NUMBERS = 4  # of the grid, that are kept
 FINENESS = 400  # of the search for A

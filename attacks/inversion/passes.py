@@ -48,8 +48,7 @@ from attacks.inversion.clients import is_one_pass, one_step, open_clients
 from attacks.inversion.compression import spare_of, uncompressed
 from attacks.inversion.least_squares import Guess, Unknowns, fitted
 from attacks.inversion.pass_starts import pass_starts
-from attacks.inversion.search import LOOSE, TIGHT, allowed_of, on_the_grid
-from attacks.inversion.told import Told, judged, of_one_multiple
+from attacks.inversion.search import LOOSE, TIGHT, Told, allowed_of, judged, of_one_multiple, on_the_grid
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import View
 

@@ -21,8 +21,7 @@ from attacks.inversion.clients import ASIDE
 from attacks.inversion.compression import aside, spare_of, uncompressed
 from attacks.inversion.least_squares import Guess, Problem, Unknowns, fit
 from attacks.inversion.passes import block_size, told_in_order
-from attacks.inversion.search import unless_multiples
-from attacks.inversion.told import SPARE, Told
+from attacks.inversion.search import SPARE, Told, unless_multiples
 from tests.attacks.inversion.test_inversion import score
 from tests.attacks.test_client_rules import LEVELS, manifest
 from tests.oracles.local_training import Client, Program
