@@ -388,6 +388,16 @@ def rule_table(rule: Sequence[Mapping[str, Any]]) -> Sheet:
     return Sheet("What the clients' rule is taken to be", ("key", "value", "why"), rows)
 
 
+def families_table(families: Sequence[tuple[str, int, int, float | None]]) -> Sheet:
+    """Tabulate which families of client programs explain what was uploaded, the most clients first."""
+    rows = [
+        (name, f"{clients:,} of {looked_at:,}", "" if nats is None else f"{nats:,.0f}")
+        for name, clients, looked_at, nats in sorted(families, key=lambda one: -one[1] / max(one[2], 1))
+    ]
+    caption = "nats: evidence against chance, in the middle of the clients that are explained"
+    return Sheet("What explains the uploads", ("family", "clients", "nats"), rows, caption=caption)
+
+
 def attacks_table(attacks: Sequence[Mapping[str, Any]], adversary: str) -> Sheet:
     """Tabulate which attacks apply."""
     groups = folded(attacks, lambda one: one["attack"], lambda one: one["reason"] or None)

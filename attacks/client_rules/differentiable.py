@@ -59,17 +59,6 @@ class Family(NamedTuple):
     multiples : bool
         Whether any multiple of factor and ratings gives the same rows, with other free constants: a client
         whose ratings have another multiple on the grid is then not told by its own rows.
-    own : tuple of int
-        Which of the fitted constants differ from client to client, and stay open where the others are known.
-    shifts : bool
-        Whether ratings that are all another number higher give the same rows, with other constants: a client
-        whose ratings have another shift on the grid is then not told by its own rows.
-    constant_columns : int
-        Columns of 1 that the rule wants after the K of each item's factor, and of 0 in its rows: what a
-        client has beside its factor for all items alike.
-    tied : bool
-        Whether a client's factor follows from its ratings, whatever it was, and all its rows are multiples of
-        it: such rows are fewer equations, and about the ratings and constants alone.
     """
 
     label: str = ""
@@ -79,10 +68,6 @@ class Family(NamedTuple):
     start: Callable[[float, float, float], tuple[float, ...]] = of_sigma
     carried: Callable[[Float[np.ndarray, "*clients c"], float], Float[np.ndarray, "*clients c"]] = as_it_was
     multiples: bool = False
-    own: tuple[int, ...] = ()
-    shifts: bool = False
-    constant_columns: int = 0
-    tied: bool = False
 
 
 @runtime_checkable

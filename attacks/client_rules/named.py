@@ -6,30 +6,22 @@ import sys
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 
-from attacks.client_rules.adaptive_rule import ADAPTIVE
-from attacks.client_rules.biased_steps import BiasedSteps
+from attacks.client_rules.adaptive_rule import ADAPTIVE, AdaptiveSteps
 from attacks.client_rules.differentiable import ClientRule
-from attacks.client_rules.local_passes import NAMES, LocalPasses
-from attacks.client_rules.local_steps import LocalSteps
-from attacks.client_rules.momentum_passes import MomentumPasses
-from attacks.client_rules.paired_labels import PairedLabels
-from attacks.client_rules.semi_als import SemiALS
+from attacks.client_rules.local_updates import NAMES, LocalUpdates
 from victims.common.errors import InputError
 
 GROUP = "factorleak.client_rules"
 ANY = "any"  # what no rule may be called
-WITH_MOMENTUM = LocalSteps(momentum=True)
-OVER_ALL = (LocalSteps(), WITH_MOMENTUM)  # rules of steps over all ratings
-WITH_BIAS = BiasedSteps()
-PASSES_WITH_MOMENTUM = MomentumPasses()
-SOLVED = SemiALS()
-IN_PAIRS = PairedLabels()
-OURS = (*OVER_ALL, PASSES_WITH_MOMENTUM, WITH_BIAS, SOLVED, IN_PAIRS, *ADAPTIVE)
+WITH_MOMENTUM = LocalUpdates(momentum=True)
+OVER_ALL = (LocalUpdates(), WITH_MOMENTUM)  # rules of steps over all ratings
+OURS = (*OVER_ALL, *ADAPTIVE)
 
 
-def rule_named(name: str) -> ClientRule:
+def rule_named(name: str) -> ClientRule | AdaptiveSteps:
     """A rule of ours, or one that an installed package offers."""
-    ours = {rule.name: rule for rule in OURS} | dict.fromkeys(NAMES, LocalPasses())
+    ours: dict[str, ClientRule | AdaptiveSteps] = {rule.name: rule for rule in OURS}
+    ours |= dict.fromkeys(NAMES, LocalUpdates(1))
     offered = offered_on(tuple(sys.path))
     points = offered.get(name, ())
     if not points and name in ours:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from math import isnan
 from typing import Any, NamedTuple
 
 from attacks.client_rules.adaptive_rule import ADAPTIVE
 from attacks.client_rules.protocols import CLIENT_RULES, DECLARED_RULES, RIDGES
 from attacks.closed_form.uploads.common_scale import ALIKE
 from attacks.closed_form.uploads.upload_kind import Mismatch
+from attacks.identify.factor_moves import Fit
 from attacks.identify.row_rules import RowFit
-from attacks.identify.rules import Fit
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import View
 
@@ -97,6 +98,17 @@ class Identification:
         told = ", ".join(f"{key} {value}" for key, value in self.rule.items())
         told = told or f"none ({self.obstacle or 'no idea explains the rows'})"
         return told + "".join(f"; undecided: {one}" for one in self.undecided)
+
+    def families(self) -> list[tuple[str, int, int, float | None]]:
+        """Families of client programs that explain somebody: clients, of how many, nats where they count."""
+        rows = [
+            (one.name, one.clients, one.looked_at, None if isnan(one.nats) else one.nats) for one in self.rows
+        ]
+        return rows + [
+            (f"factors moved by {one.rule}", round(one.share * one.n_clients), one.n_clients, None)
+            for one in self.fits
+            if one.share
+        ]
 
     def summary(self) -> dict[str, Any]:
         """What was found, for files and people."""

@@ -3,11 +3,9 @@
 1. What the rows of one round may be is asked idea by idea (``attacks.identify.row_rules``): a step over all
    ratings, over minibatches or single ones; sums or means; biases of the clients; a link and its loss. The
    one with most evidence counts; where another has as much, only what both say is told, and the rest named.
-2. Rows that are none of these may be several steps or passes (``attacks.identify.local_rules``), steps on
-   pairs of labels (``attacks.identify.pair_rules``), or of Adam and its relatives
-   (``attacks.identify.optimizer_rules``).
-3. Where each row tells the client's factor (``attacks.identify.client_states``), a known step from round to
-   round is fitted to the factors (``attacks.identify.rules``).
+2. Rows that are none of these may be several steps or passes (``attacks.identify.local_rules``).
+3. Where each row tells the client's factor (``attacks.identify.factor_moves``), a known step from round to
+   round is fitted to the factors.
 
 What the rows say is held against what is declared: a wrong declaration is named, with how many clients
 contradict it. No declaration of the rule takes part in finding it.
@@ -27,13 +25,10 @@ from threadpoolctl import threadpool_limits
 from attacks.closed_form.common_numbers import untold_offset
 from attacks.closed_form.uploads.common_scale import MOST, common, common_scale
 from attacks.closed_form.uploads.upload_kind import mismatch
-from attacks.identify.client_states import ClientStates, states_of
+from attacks.identify.factor_moves import ClientStates, Fit, fits, states_of
 from attacks.identify.identification import Identification
 from attacks.identify.local_rules import LocalFit, passes_fit, steps_fit
-from attacks.identify.optimizer_rules import optimizer_fit
-from attacks.identify.pair_rules import pairs_fit
 from attacks.identify.row_rules import MAX_MISFIT, RowFit, row_fits
-from attacks.identify.rules import Fit, fits
 from attacks.obstacles import unreadable
 from victims.transcript.view import View
 
@@ -44,7 +39,6 @@ EXACT = 1e-3  # misfit of rows that are what they are taken for, up to rounding
 EQUAL = 0.05  # of the evidence, by which two ideas differ that explain rows equally well
 HALVED, CLEARLY = 1e-4, 10.0  # of a factor's move, and times what is left, that half steps must differ by
 LOWEST = "whether ratings are learned less the lowest level: nobody's tell"
-SEVERAL = "several rules give the same rows"
 OF_STEPS = ("order", "batch_size", "local_steps")
 
 
@@ -75,13 +69,13 @@ def identify(view: View) -> Identification:
     if explaining:
         by_rows = _by_rows(found, explaining, states, some)
         return by_rows if offset.settled else replace(by_rows, undecided=(*by_rows.undecided, LOWEST))
-    if local := _local(asked, states, n_read) or (None if mostly else _last(asked, pull)):
+    if local := _local(asked, states, n_read):
         told, constants, n_read, n_clients, undecided = local
         told = {"rule": "sgd"} | told if "local_steps" in told else told
-        found = replace(
-            found, rule=told, constants=constants, n_clients=n_clients, n_read=n_read, undecided=undecided
+        rows = (*rows, RowFit(local.name, told, 0, n_read, n_clients, np.nan))
+        return Identification(
+            told, constants, (), n_clients, n_read, rows=rows, upload=wrong, undecided=undecided
         )
-        return found if told else replace(found, obstacle=SEVERAL)
     if mostly:
         return _rounded(found, states, some)
     obstacle = (
@@ -211,11 +205,6 @@ def _local(asked: View, states: ClientStates, n_read: int) -> LocalFit | None:
     return steps_fit(asked) or (passes_fit(asked) if n_read < MOST * states.users.size else None)
 
 
-def _last(asked: View, pull: float) -> LocalFit | None:
-    """Rules that are tried where nothing else explains the rows: pairs of labels, optimizers."""
-    return pairs_fit(asked) or optimizer_fit(asked, pull)
-
-
 def _rounded(found: Identification, states: ClientStates, view: View) -> Identification:
     """Rows of one step, or one for each rating, up to rounding."""
     read = states.read
@@ -226,8 +215,7 @@ def _rounded(found: Identification, states: ClientStates, view: View) -> Identif
         rule |= {"loss": "squared", "link": "identity"}
         if np.mean(steps == 1) >= MOST:
             rule |= {"order": "batch", "batch_size": "all"}
-            nobody = np.zeros(0)
-            more, constants, open_ = _scales(states, RowFit("", {}, 0, 0, 0, 0.0, nobody, nobody), view)
+            more, constants, open_ = _scales(states, RowFit("", {}, 0, 0, 0, 0.0), view)
             found = replace(found, undecided=tuple(open_))
             rule |= more
         elif np.mean((steps == rated) & (steps > 1)) >= MOST:

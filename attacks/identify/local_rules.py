@@ -21,17 +21,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-from attacks.client_rules import local_passes, local_steps
+from attacks.client_rules import local_updates as at
 from attacks.client_rules.differentiable import Family
-from attacks.client_rules.local_passes import LocalPasses, passes_to_try
-from attacks.client_rules.local_steps import LocalSteps
+from attacks.client_rules.local_updates import LocalUpdates, passes_to_try
 from attacks.client_rules.named import OVER_ALL
 from attacks.closed_form.uploads.common_scale import common
 from attacks.closed_form.uploads.readings import Rows, some_of
 from attacks.closed_form.uploads.reduction import leading_direction
 from attacks.inversion.answers import Found
 from attacks.inversion.clients import answer_by_span, choice_of, is_one_pass, known_clients, open_clients
-from attacks.inversion.guess import Guess
+from attacks.inversion.least_squares import Guess
 from attacks.inversion.passes import Ordered, chosen_in_order, in_order, sized, told_in_order
 from attacks.inversion.search import explained, told
 from victims.transcript.view import View
@@ -66,6 +65,12 @@ class LocalFit(NamedTuple):
     clients: int
     looked_at: int
     undecided: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """For the table of families."""
+        over = "all ratings" if self.rule["batch_size"] == "all" else f"{self.rule['batch_size']} at a time"
+        return f"several steps over {over}, {self.rule['loss']} loss"
 
 
 class _Tried(NamedTuple):
@@ -110,7 +115,7 @@ def _is_any_number(best: list[_Tried]) -> bool:
     Rows of n steps at the rate h are n h of one order and n (n - 1) / 2 h^2 of the next, which a second rate,
     a scale or momentum turns into what it likes.
     """
-    makes_up = (local_steps.RATIO, local_steps.SCALE, local_steps.MOMENTUM)
+    makes_up = (at.RATIO, at.SCALE, at.MOMENTUM)
     return any(one.family.free[constant] for one in best for constant in makes_up)
 
 
@@ -118,7 +123,7 @@ def _steps(none: LocalFit, best: list[_Tried]) -> LocalFit:
     """What numbers of steps say that explain clients equally well, beside what is said without them."""
     keys = dict(none.rule)
     values = sorted({int(one.value) for one in best})
-    moving = sorted({bool(one.constants[0, local_steps.MOVES]) for one in best})
+    moving = sorted({bool(one.constants[0, at.MOVES]) for one in best})
     undecided = []
     if len(values) > 1:
         undecided.append(f"local_steps {_either(values)}")
@@ -129,13 +134,13 @@ def _steps(none: LocalFit, best: list[_Tried]) -> LocalFit:
     else:
         keys["moves_items"] = moving[0]
     constants: dict[str, float] = {}
-    momentum, share = common(np.concatenate([one.constants[:, local_steps.MOMENTUM] for one in best]))
+    momentum, share = common(np.concatenate([one.constants[:, at.MOMENTUM] for one in best]))
     if momentum > 0 and share >= MOST:
         keys["momentum"] = round(momentum, MOMENTUM_DIGITS)
-        if all(one.constants[0, local_steps.AHEAD] > 0 for one in best):
+        if all(one.constants[0, at.AHEAD] > 0 for one in best):
             keys["nesterov"] = True
     if len(best) == 1:
-        more, constants, either = _constants_of(best[0])
+        more, constants, either = _constants_of(best[0].constants, best[0].n_rated, by_ratings=True)
         if not (more or either):
             return none._replace(undecided=(OWN_RATES,))
         keys, undecided = keys | more, undecided + either
@@ -143,7 +148,7 @@ def _steps(none: LocalFit, best: list[_Tried]) -> LocalFit:
 
 
 def _fitted_clients(
-    rule: LocalSteps, view: View, found: Found
+    rule: LocalUpdates, view: View, found: Found
 ) -> tuple[Rows, Float[np.ndarray, "clients n"]] | None:
     """Rows and ratings of a few clients that a fit tells, where the span tells next to nobody."""
     choice = choice_of(view, rule, found, 1 if rule.momentum else None)
@@ -159,7 +164,7 @@ def _fitted_clients(
 
 
 def _simplest(
-    rule: LocalSteps, view: View, rows: Rows, ratings: Float[np.ndarray, "clients n"]
+    rule: LocalUpdates, view: View, rows: Rows, ratings: Float[np.ndarray, "clients n"]
 ) -> list[_Tried]:
     """The hypotheses with fewest open constants that explain most clients; several where they tie."""
     families = sorted(rule.families(view.manifest), key=lambda one: sum(one.free))
@@ -178,29 +183,12 @@ def _simplest(
     return []
 
 
-def _constants_of(one: _Tried) -> tuple[dict[str, Any], dict[str, float], list[str]]:
-    """Reduction, constants under the manifest's names, and what is not decided."""
-    c = one.constants
-    rate, decay, item_decay = (
-        np.exp(c[:, local_steps.RATE]),
-        c[:, local_steps.FACTOR_DECAY],
-        c[:, local_steps.ITEM_DECAY],
-    )
-    of_factor, scale = rate * np.exp(c[:, local_steps.RATIO]), np.exp(c[:, local_steps.SCALE])
-    return _named(rate, of_factor, decay, item_decay, scale, one.n_rated, by_ratings=True)
-
-
-def _named(
-    rate: np.ndarray,
-    of_factor: np.ndarray,
-    decay: np.ndarray,
-    item_decay: np.ndarray,
-    scale: np.ndarray,
-    n_rated: np.ndarray,
-    *,
-    by_ratings: bool,
+def _constants_of(
+    c: Float[np.ndarray, "clients c"], n_rated: Float[np.ndarray, " clients"], *, by_ratings: bool
 ) -> tuple[dict[str, Any], dict[str, float], list[str]]:
-    """The constants of one step, where most clients share them, as they are or over their ratings."""
+    """Reduction and constants of one step that most clients share, as they are or over their ratings."""
+    rate, scale = np.exp(c[:, at.RATE]), np.exp(c[:, at.SCALE])
+    of_factor = rate * np.exp(c[:, at.RATIO])
     shares = {"sum": common(of_factor)[1], "mean": common(of_factor * n_rated)[1] if by_ratings else 0.0}
     agreeing = [reduction for reduction, share in shares.items() if share >= MOST]
     if not agreeing or of_factor.size < FEWEST:
@@ -209,9 +197,9 @@ def _named(
     pace = common(of_factor * times)[0]
     constants = {"client_learning_rate": pace / 2}
     for name, numbers in (
-        ("lambda_factors", decay / pace),
+        ("lambda_factors", c[:, at.FACTOR_DECAY] / pace),
         ("upload_scale", rate * scale * times),
-        ("upload_regularization", -item_decay * scale),
+        ("upload_regularization", -c[:, at.ITEM_DECAY] * scale),
     ):
         value, share = common(numbers)
         if share >= MOST:
@@ -253,7 +241,7 @@ def _of_two_labels(rows: Rows) -> Bool[np.ndarray, " clients"]:
     return np.asarray(fewer >= LABELLED * rows.item.sum(axis=1))
 
 
-def _rules(view: View, groups: list[Ordered]) -> Iterator[LocalPasses]:
+def _rules(view: View, groups: list[Ordered]) -> Iterator[LocalUpdates]:
     """Losses, with sums and then means of minibatches."""
     for named in passes_to_try(view.manifest):
         rule = sized(named, view.manifest, groups)
@@ -269,14 +257,14 @@ def _near(guess: Guess) -> tuple[float, ...]:
 
 
 def _explained_in_order(
-    rule: LocalPasses, guess: Guess, value: float, rows: Rows, levels: np.ndarray
+    rule: LocalUpdates, guess: Guess, value: float, rows: Rows, levels: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     told = told_in_order(rule, Guess(guess.family, value), rows, levels, free=value == guess.value)
     return told.answered, told.at.constants[:, 0]
 
 
 def _passes(
-    rule: LocalPasses, best: list[tuple[float, np.ndarray, np.ndarray]], rows: Rows, clients: int
+    rule: LocalUpdates, best: list[tuple[float, np.ndarray, np.ndarray]], rows: Rows, clients: int
 ) -> LocalFit:
     """What passes say."""
     loss, link = LOSSES[rule.loss]
@@ -297,12 +285,8 @@ def _passes(
     else:
         value, good, c = best[0]
         told["local_steps"] = int(value)
-        rate = np.exp(c[good, local_passes.RATE])
-        of_factor = rate * np.exp(c[good, local_passes.RATIO])
-        decay, item_decay = c[good, local_passes.FACTOR_DECAY], c[good, local_passes.ITEM_DECAY]
         n_rated = rows.item.sum(axis=1)[good].astype(float)
-        scale = np.exp(c[good, local_passes.SCALE])
-        _, constants, _ = _named(rate, of_factor, decay, item_decay, scale, n_rated, by_ratings=False)
+        _, constants, _ = _constants_of(c[good], n_rated, by_ratings=False)
     return LocalFit(told, constants, clients, len(rows.item), tuple(undecided))
 
 

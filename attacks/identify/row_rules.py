@@ -17,18 +17,15 @@ from jaxtyping import Float
 from attacks.closed_form.chains.chain_readings import (
     CLIPPED,
     CLIPPED_MEAN,
-    DECAYING,
     DECAYING_BIAS,
     DECAYING_MEAN,
     DECAYING_MEAN_BIAS,
-    LINK,
     LINK_OF_MEAN,
     MEAN,
     MEAN_AND_BIAS,
     MEAN_AND_NEW_BIAS,
     NEW_BIAS,
     OWN_BIAS,
-    PLAIN,
     batch_sizes,
     candidates,
 )
@@ -51,21 +48,7 @@ OF_MEANS = (  # of one rating they are sums
     DECAYING_MEAN_BIAS,
     LINK_OF_MEAN,
 )
-BIAS = {"client_biases": True}
-SAYS: dict[str, dict[str, Any]] = {
-    PLAIN: SQUARED,
-    MEAN: SQUARED | {"reduction": "mean"},
-    CLIPPED: SQUARED,
-    CLIPPED_MEAN: SQUARED | {"reduction": "mean"},
-    NEW_BIAS: SQUARED | BIAS,
-    MEAN_AND_NEW_BIAS: SQUARED | BIAS | {"reduction": "mean"},
-    OWN_BIAS: SQUARED | BIAS,
-    MEAN_AND_BIAS: SQUARED | BIAS | {"reduction": "mean"},
-    DECAYING: SQUARED,
-    DECAYING_MEAN: SQUARED | {"reduction": "mean"},
-    DECAYING_BIAS: SQUARED | BIAS,
-    DECAYING_MEAN_BIAS: SQUARED | BIAS | {"reduction": "mean"},
-}
+BESIDE_BIAS = (NEW_BIAS, MEAN_AND_NEW_BIAS, OWN_BIAS, MEAN_AND_BIAS, DECAYING_BIAS, DECAYING_MEAN_BIAS)
 OF_LINK: tuple[dict[str, Any], ...] = (
     {"loss": "logistic", "link": "sigmoid"},
     {"loss": "logistic", "link": "sigmoid"},
@@ -77,6 +60,9 @@ OF_LINK: tuple[dict[str, Any], ...] = (
 )
 
 
+NOBODY: Float[np.ndarray, " clients"] = np.zeros(0)
+
+
 class RowFit(NamedTuple):
     """One idea of what rows are, and how it does."""
 
@@ -84,12 +70,11 @@ class RowFit(NamedTuple):
     rule: dict[str, Any]  # what it says, as keys of the manifest's ``rule``
     numbers: int  # that are open, of each client
     clients: int  # how many it explains, of how many
-    looked_at: int  # how many it explains, of how many
-    nats: float  # evidence against chance, in the middle of those clients
+    looked_at: int
+    nats: float  # evidence against chance, in the middle of those clients; NaN where it is not counted
     # what multiplies the rows of each, NaN where that is not told, and how many it has
-    scale: Float[np.ndarray, " clients"]
-    # what multiplies the rows of each, NaN where that is not told, and how many it has
-    n_rated: Float[np.ndarray, " clients"]
+    scale: Float[np.ndarray, " clients"] = NOBODY
+    n_rated: Float[np.ndarray, " clients"] = NOBODY
 
     @property
     def explains(self) -> bool:
@@ -98,7 +83,8 @@ class RowFit(NamedTuple):
 
     def __str__(self) -> str:
         """What people read."""
-        return f"{self.name} ({self.clients} of {self.looked_at} clients, {self.nats:.0f} nats)"
+        nats = "" if np.isnan(self.nats) else f", {self.nats:.0f} nats"
+        return f"{self.name} ({self.clients} of {self.looked_at} clients{nats})"
 
 
 class _One(NamedTuple):
@@ -154,7 +140,9 @@ def row_fits(view: View, lowered: float, pull: float) -> list[RowFit]:
 
 def _joined(name: str, link: str, numbers: int, told: list[_One], looked_at: int) -> RowFit:
     """What one idea says of all clients that it explains."""
-    rule = dict(OF_LINK[LINKS.index(link)] if link else SAYS[name])
+    rule = dict(OF_LINK[LINKS.index(link)] if link else SQUARED)
+    rule |= {"client_biases": True} if name in BESIDE_BIAS else {}
+    rule |= {"reduction": "mean"} if name in OF_MEANS else {}
     steps, batch, nats, scale, n_rated, largest = (
         np.array(column, float) for column in zip(*told, strict=True)
     )
@@ -163,18 +151,10 @@ def _joined(name: str, link: str, numbers: int, told: list[_One], looked_at: int
     if name in (CLIPPED, CLIPPED_MEAN) and share > MOST:
         bound = float(f"{bound:.4g}")  # rows in single precision tell no more
         rule["clip"] = [-bound, bound]
-    if name == LINK_OF_MEAN:
-        rule["reduction"] = "mean"
-    elif name in (PLAIN, CLIPPED, NEW_BIAS, OWN_BIAS, DECAYING, DECAYING_BIAS, LINK) and rule.get(
-        "batch_size"
-    ) not in (
-        None,
-        1,
-        "all",
-    ):
+    if name not in OF_MEANS and rule.get("batch_size") not in (None, 1, "all"):
         rule["reduction"] = "sum"
-    words = link or name
-    return RowFit(words, rule, numbers, len(told), looked_at, float(np.median(nats)), scale, n_rated)
+    middle = float(np.median(nats))
+    return RowFit(link or name, rule, numbers, len(told), looked_at, middle, scale, n_rated)
 
 
 def _steps(steps: np.ndarray, batch: np.ndarray) -> dict[str, Any]:

@@ -16,13 +16,14 @@ from attacks.closed_form.fit.shunned_level import OPEN_OFFSET, may_be_lowered
 from attacks.closed_form.numbers.integer_relation import Relation
 from attacks.closed_form.uploads.answered import Answered
 from attacks.closed_form.uploads.common_scale import common
-from attacks.inversion.told import SPARE, Told
+from attacks.inversion.search import SPARE, Told
 from victims.transcript.view import ITEM, View
 
 SHARED = 0.5  # of the clients that must agree on a constant
 ALIKE = 1e-3  # within which constants of all clients are one
 FEWEST = 3  # clients that tell common constants
 SEVERAL = "several ratings on the grid explain its rows equally well"
+UNLIKE = "its rows are explained with constants of the rule that most clients do not share"
 MAX_MISFIT = 0.25  # of readings that tell what is taken off ratings
 
 
@@ -31,7 +32,7 @@ def shared_constants(table: Float[np.ndarray, "clients c"], family: Family) -> F
     if len(table) < FEWEST:
         return None
     shared = table[0].copy()
-    for number in sorted(set(np.flatnonzero(family.free).tolist()) - set(family.own)):
+    for number in np.flatnonzero(family.free).tolist():
         middle, share = common(table[:, number])
         close = np.mean(np.abs(table[:, number] - middle) <= ALIKE)
         if max(share, float(close)) < SHARED:
@@ -57,7 +58,6 @@ class Found:
         self.reasons: dict[int, str] = {}
         self.blocks: list[Estimates] = []
         self.doubted: list[Estimates] = []  # of clients whose ratings may all be a level higher
-        self.of_labels = False  # whether rows are of positives and of negatives that clients drew
 
     def add_by_span(self, users: np.ndarray, index: np.ndarray, new: Relation) -> None:
         """Take up whose ratings are told without a fit."""
@@ -109,36 +109,20 @@ class Found:
             return None
         return shared_constants(np.stack(list(self.constants.values())), family)
 
-    def ask_again(self, shared: Float[np.ndarray, " c"], family: Family) -> list[Estimates]:
-        """Take back what was fitted with other constants than most clients share, for ``restore``.
+    def drop_unlike(self, shared: Float[np.ndarray, " c"], family: Family) -> None:
+        """Take back what was fitted with other constants than most clients share.
 
         Rows of few digits are explained with a rate that nobody else has, and other ratings, where the client
         did something else as well, such as clipping them.
         """
-        common_ = sorted(set(np.flatnonzero(family.free).tolist()) - set(family.own))
-        unlike = [
-            user
-            for user, own in self.constants.items()
-            if (np.abs(own[common_] - shared[common_]) > ALIKE * np.maximum(1, np.abs(shared[common_]))).any()
-        ]
-        for user in unlike:
-            del self.constants[user]
+        free = np.array(family.free)
+        for user, own in self.constants.items():
+            if (np.abs(own - shared) > ALIKE * np.maximum(1, np.abs(shared)))[free].any():
+                self.reasons[user] = UNLIKE
+        unlike = [user for user in self.constants if self.reasons.get(user) == UNLIKE]
         self.answered[np.isin(self.users, unlike)] = False
-        taken = [_of(block, np.isin(block.users, unlike)) for block in self.blocks]
         kept = [_of(block, ~np.isin(block.users, unlike)) for block in self.blocks]
         self.blocks = [block for block in kept if block.users.size]
-        return [block for block in taken if block.users.size]
-
-    def restore(self, taken: list[Estimates]) -> None:
-        """Put back answers of clients that are still open, but where others were found to be as good."""
-        for block in taken:
-            at = np.searchsorted(self.users, block.users)
-            several = np.array([self.reasons.get(user) == SEVERAL for user in block.users.tolist()])
-            lost = ~self.answered[at] & ~several
-            if lost.any():
-                self.answered[at] |= lost
-                self.fitted[at[lost]] = 1
-                self.blocks.append(_of(block, lost))
 
     def reconstruction(self, name: str, reason: str, options: dict) -> Reconstruction:
         """All answers, and why there are no others: for a reason of the client's own, or this one.

@@ -7,12 +7,12 @@ about K + min(n, K + 1) unknowns (``attacks.inversion.compression``).
 
 Where the rule mixes rows, clients with more ratings than K + 1 are read without any fit
 (``attacks.closed_form.numbers.integer_relation``). They tell the rest of the rule: number of steps, copies
-that move or not, rates, weight decay, scale (``attacks.inversion.choice``); and constants that most of them
-share serve for those with few ratings, whose ratings and start are fitted (``attacks.inversion.search``), to
-several rounds together where one has too few equations (``attacks.inversion.rounds_together``). The rule is
-an object (``attacks.client_rules.differentiable``). Steps of Adam are fitted otherwise
-(``attacks.closed_form.adaptive.adaptive_recording``). What is declared of it says what is tried first, and is
-not believed otherwise.
+that move or not, rates, weight decay, scale (``attacks.inversion.clients``); and constants that most of them
+share serve for those with few ratings, whose ratings and start are fitted (``attacks.inversion.search``).
+Passes are read in the order of the rows (``attacks.inversion.passes``), steps of Adam otherwise
+(``attacks.closed_form.adaptive.adaptive_recording``). The rule is an object
+(``attacks.client_rules.differentiable``). What is declared of it says what is tried first, and is not
+believed otherwise.
 
 What it assumes: uploads of rated items in the clear, rounded at most; the rating grid. It abstains on a
 client where no ratings on the grid explain its rows to their last digits, or several do.
@@ -25,7 +25,6 @@ H. W. Lenstra, L. Lovasz 1982, doi:10.1007/BF01457454. The use on recommenders i
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,57 +33,36 @@ from jaxtyping import Float
 
 from attacks.base import Progress, Reconstruction, all_abstain, silent
 from attacks.client_rules.adaptive_rule import ADAPTIVE, AdaptiveSteps
-from attacks.client_rules.biased_steps import BiasedSteps
 from attacks.client_rules.differentiable import ClientRule
-from attacks.client_rules.local_passes import NAMES, LocalPasses, passes_named, passes_to_try
-from attacks.client_rules.local_steps import declared_momentum, scaled_by_client
-from attacks.client_rules.momentum_passes import MomentumPasses, momentum_to_try
-from attacks.client_rules.named import (
-    ANY,
-    IN_PAIRS,
-    OVER_ALL,
-    SOLVED,
-    WITH_BIAS,
-    WITH_MOMENTUM,
-    broken,
-    rule_named,
+from attacks.client_rules.local_updates import (
+    NAMES,
+    LocalUpdates,
+    declared_momentum,
+    passes_named,
+    passes_to_try,
 )
-from attacks.client_rules.paired_labels import PairedLabels
-from attacks.client_rules.semi_als import SemiALS
+from attacks.client_rules.named import ANY, OVER_ALL, WITH_MOMENTUM, broken, rule_named
 from attacks.closed_form.adaptive.adaptive_recording import read_adaptive
-from attacks.closed_form.lists.drawn_anew import unless_drawn_anew
+from attacks.closed_form.lists.drawn_anew import Sent, compared, sent_in, unless_drawn_anew
 from attacks.inversion.answers import FEWEST, Found, shared_constants
-from attacks.inversion.choice import Choice
 from attacks.inversion.clients import (
+    BATCH_BYTES,
     MOST_FITTED,
+    Choice,
     answer_by_span,
     choice_of,
     known_clients,
     open_clients,
+    pointless,
 )
-from attacks.inversion.guess import Guess
-from attacks.inversion.one_step import pointless
-from attacks.inversion.own_bias import read_beside_bias
-from attacks.inversion.pairs import read_pairs
-from attacks.inversion.read_passes import read_passes
-from attacks.inversion.rounds import rows_by_rounds
-from attacks.inversion.rounds_together import answer_together
+from attacks.inversion.least_squares import Guess
+from attacks.inversion.passes import read_passes
 from attacks.inversion.search import explained, told
-from attacks.inversion.solved import read_solved
 from attacks.obstacles import unreadable
 from victims.common.errors import InputError
 from victims.common.validation import at_least, require_fields
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import View
-
-# of rules that are read in a way of their own
-READERS: dict[type, Callable[..., tuple[str, str]]] = {
-    LocalPasses: read_passes,
-    MomentumPasses: read_passes,
-    BiasedSteps: read_beside_bias,
-    SemiALS: read_solved,
-    PairedLabels: read_pairs,
-}
 
 
 @dataclass(frozen=True)
@@ -94,10 +72,9 @@ class Inversion:
     Attributes
     ----------
     rule : str or ClientRule
-        ``any``: those below that the declaration leaves, ``semi-als`` and ``bpr`` where they are declared
-        alone. Or one of them: ``local-steps``, ``local-momentum``, ``momentum-passes``, ``local-biases``,
-        ``semi-als``, ``bpr``, ``adam``, ``adamw``, ``rmsprop``, ``adagrad``; passes, ``per-rating``,
-        ``minibatch``, ``sigmoid``, ``cross-entropy``; a name that an installed package offers; or an object
+        ``any``: those below that the declaration leaves. Or one of them: ``local-steps``, ``local-momentum``,
+        ``adam``, ``adamw``, ``rmsprop``, ``adagrad``; passes, ``per-rating``, ``minibatch``, ``sigmoid``,
+        ``cross-entropy``; a name that an installed package offers; or an object
         (``factorleak.plugins.ClientRule``).
     rounds : int
         Rounds of a client that are tried one by one, the first ones, >= 1.
@@ -116,18 +93,14 @@ class Inversion:
     def _rules(self, manifest: Manifest) -> tuple[Any, ...]:
         """What is tried, in this order."""
         if self.rule == ANY:
-            steps = (*OVER_ALL, *passes_to_try(manifest), *momentum_to_try(manifest), WITH_BIAS)
-            # these are tried where they are declared alone: they are no steps along the items' factors, and
-            # undeclared reads one step of them without a fit
-            solved: tuple[Any, ...] = (SOLVED,) if manifest.update == "semi-als" else ()
-            solved += tuple(rule for rule in ADAPTIVE if rule.name == manifest.rule.rule)
-            return (*solved, *((IN_PAIRS,) if manifest.rule.loss == "bpr" else ()), *steps)
+            adaptive = (rule for rule in ADAPTIVE if rule.name == manifest.rule.rule)
+            return (*adaptive, *OVER_ALL, *passes_to_try(manifest))
         if self.rule in NAMES:
             return (passes_named(self.rule, manifest),)
         return (rule_named(self.rule) if isinstance(self.rule, str) else self.rule,)
 
     def attack(self, view: View, key: int, progress: Progress = silent) -> Reconstruction:
-        """Fit the clients of a view one round at a time, and those that are left several rounds together.
+        """Fit the clients of a view one round at a time.
 
         Parameters
         ----------
@@ -148,26 +121,34 @@ class Inversion:
             return all_abstain(self.name, view.users, obstacle, options)
         found = Found(view)
         reasons = [
-            self._by(rule)(view, rule, found, options, progress)
+            self._answer(view, rule, found, options, progress)
             for rule in self._rules(view.manifest)
-            if not found.answered.all() and not found.of_labels
+            if not found.answered.all()
         ]
         reason = "; ".join(dict.fromkeys(filter(None, reasons)))
-        if self.rule == ANY and not found.of_labels:
+        if self.rule == ANY:
             told = found.reconstruction(self.name, reason, options)
             for one in read_adaptive(view, told, (view.manifest.upload.regularization,)):
                 found.add_read(one)
         progress(view.users.size, view.users.size)
         told = found.reconstruction(self.name, reason, options)
-        if found.of_labels or not found.answered.any():  # negatives are drawn anew, and named so
-            return told
-        return unless_drawn_anew(told, rows_by_rounds(view), view)
+        return unless_drawn_anew(told, _rows_by_rounds(view), view) if found.answered.any() else told
 
-    def _by(self, rule: Any) -> Callable[..., str]:
-        """How answers under a rule are found."""
+    def _answer(
+        self, view: View, rule: Any, found: Found, options: dict[str, Any], progress: Progress
+    ) -> str:
+        """Answers under a rule; why there are no others."""
         if isinstance(rule, AdaptiveSteps):
-            return self._by_moments
-        return self._by_reader if isinstance(rule, tuple(READERS)) else self._by_rule
+            told = found.reconstruction(self.name, "", options)
+            read = read_adaptive(view, told, (view.manifest.upload.regularization,), (rule,))
+            for one in read:
+                found.add_read(one)
+            return "" if read else f"rows do not look like several steps of {rule.name}"
+        if isinstance(rule, LocalUpdates) and not rule.mixes_rows:
+            hypothesis, reason = read_passes(view, rule, found, self.rounds, progress)
+            options |= {"hypothesis": hypothesis} if hypothesis else {}
+            return reason
+        return self._by_rule(view, rule, found, options, progress)
 
     def _by_rule(
         self, view: View, rule: ClientRule, found: Found, options: dict[str, Any], progress: Progress
@@ -179,8 +160,8 @@ class Inversion:
         # with momentum that nobody declared, only the usual one: most recordings have none, and fits are slow
         unlikely = rule == WITH_MOMENTUM and self.rule == ANY and declared_momentum(view.manifest) is None
         choice = choice_of(view, rule, found, 1 if unlikely else None)
-        guess = None if choice is None else choice.guess
-        if guess is not None:
+        if choice is not None:
+            guess = choice.guess
             options["hypothesis"] = f"{guess.value:g} {guess.family.label}"
             known = _common_constants(view, rule, guess, found)
             if known is not None:
@@ -189,35 +170,9 @@ class Inversion:
             if known is None and (known := found.common(guess.family)) is not None:
                 self._by_fit(view, rule, guess._replace(constants=known), found, silent)
             if known is not None and rule in OVER_ALL:
-                taken = found.ask_again(known, guess.family)
+                found.drop_unlike(known, guess.family)
                 self._by_fit(view, rule, guess._replace(constants=known), found, silent)
-                family = scaled_by_client(guess.family, known)
-                self._by_fit(view, rule, Guess(family, guess.value), found, silent)
-                found.restore(taken)
-            guess = guess._replace(constants=known)
-        if guess is not None or not unlikely:
-            guess = answer_together(view, rule, guess, found)
-            if guess is not None:
-                options["hypothesis"] = f"{guess.value:g} {guess.family.label}"
         return _unexplained(rule, choice)
-
-    def _by_reader(
-        self, view: View, rule: ClientRule, found: Found, options: dict[str, Any], progress: Progress
-    ) -> str:
-        """Answers under a rule that is read in a way of its own; why there are no others."""
-        hypothesis, reason = READERS[type(rule)](view, rule, found, self.rounds, progress)
-        options |= {"hypothesis": hypothesis} if hypothesis else {}
-        return reason
-
-    def _by_moments(
-        self, view: View, rule: AdaptiveSteps, found: Found, options: dict[str, Any], progress: Progress
-    ) -> str:
-        """Answers under steps of Adam or a relative; why there are no others."""
-        told = found.reconstruction(self.name, "", options)
-        read = read_adaptive(view, told, (view.manifest.upload.regularization,), (rule,))
-        for one in read:
-            found.add_read(one)
-        return "" if read else f"rows do not look like several steps of {rule.name}"
 
     def _by_fit(self, view: View, rule: ClientRule, guess: Guess, found: Found, progress: Progress) -> None:
         """Whose ratings are told with one."""
@@ -240,6 +195,20 @@ class Inversion:
         if view.manifest.factors < 2:
             return "with one factor a row is one number, and there are more unknowns than equations"
         return ""
+
+
+def _rows_by_rounds(view: View) -> list[Sent]:
+    """List the rows of a view, and the ratings that a round tells without a fit."""
+    if view.rounds.size < 2:
+        return []
+    out = [sent_in(batch.users, batch.rounds) for batch in view.batches(BATCH_BYTES)]
+    for number in compared(view.rounds.size):
+        part = view.during(view.rounds[[number]])
+        found = Found(part)
+        answer_by_span(part, OVER_ALL[0], found, 1)
+        for user, _, index, value, _ in found.reconstruction("", "", {}).rows():
+            out.append(Sent(user, index, np.full(user.size, view.rounds[number]), value))
+    return out
 
 
 def _unexplained(rule: ClientRule, choice: Choice | None) -> str:

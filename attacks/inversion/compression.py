@@ -64,15 +64,6 @@ def compressed(rows: Rows) -> Compressed:
     return Compressed(problem, basis[:, :n], missed / np.where(size > 0, size, 1))
 
 
-def with_constant_columns(rows: Rows, columns: int) -> Rows:
-    """Rows of 0 and factors of 1 in further columns, for what a client has for all its items alike."""
-    if not columns:
-        return rows
-    ones = np.repeat(rows.item[..., None].astype(float), columns, axis=2)
-    sent = np.concatenate([rows.rows, np.zeros(ones.shape)], axis=2)
-    return rows._replace(rows=sent, factors=np.concatenate([rows.factors, ones], axis=2))
-
-
 def uncompressed(rows: Rows) -> Compressed:
     """Make the compressed form of rows whose rule does not mix them: every row is its own."""
     users, n, _k = rows.rows.shape
@@ -117,21 +108,16 @@ def _own_rows(rows: Rows, shape: tuple[int, ...]) -> Float[np.ndarray, "clients 
     return basis
 
 
-def spare_of(
-    n_rated: Int[np.ndarray, " clients"], factors: int, n_free: int, *, tied: bool = False
-) -> Int[np.ndarray, " clients"]:
+def spare_of(n_rated: Int[np.ndarray, " clients"], factors: int, n_free: int) -> Int[np.ndarray, " clients"]:
     """Count by how many equations rows are more than there are unknowns.
 
     A factor moves along its items' alone. Off these all rows of a client have its one direction, so that few
     rows are fewer equations than numbers: n^2 + K - 1. Those have to tell more than factor and constants,
-    without the ratings, of which each combination on the grid is a fit of its own. Where all rows are
-    multiples of a factor that follows from the ratings, they tell n ratings and min(n, K) - 1 numbers more.
+    without the ratings, of which each combination on the grid is a fit of its own.
 
     Examples
     --------
     >>> spare_of(np.array([2, 3, 11]), 10, 3)
     array([ 0,  5, 86])
     """
-    if tied:
-        return np.minimum(n_rated, factors) - 1 - n_free
     return np.minimum(n_rated * (factors - 1), n_rated**2 + factors - 1) - factors - n_free

@@ -19,9 +19,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
-from attacks.client_rules.differentiable import ClientRule
+from attacks.client_rules.differentiable import ClientRule, Family
 
 jax.config.update("jax_enable_x64", True)
 
@@ -30,6 +30,7 @@ DOWN, UP = 5.0, 3.0
 BENT = 0.375  # of the step, above which its bend is not trusted
 CONVERGED = 1e-7  # relative change of the sum of squares
 EXACT = 1e-30  # of the rows' mean square
+AT_ONCE, FEW = 64, 16  # fits of one call, and of one where there are no more
 
 
 class Problem(NamedTuple):
@@ -52,6 +53,26 @@ class Fit(NamedTuple):
 
     at: Unknowns
     left: Float[np.ndarray, " clients"]  # what is left of the rows, relative to their size
+
+
+class Guess(NamedTuple):
+    """A member of a family; constants (c,) where the shared ones are known; a neighbour's fits as a start."""
+
+    family: Family
+    value: float
+    constants: np.ndarray | None = None
+    nearby: Unknowns | None = None
+
+    @property
+    def free(self) -> Bool[np.ndarray, " c"]:
+        """Which constants are fitted."""
+        return np.array(self.family.free) & (self.constants is None)
+
+    def constants_of(self, sigma: float, stiffness: float) -> tuple[float, ...]:
+        """Where a fit starts."""
+        if self.constants is not None:
+            return tuple(self.constants.tolist())
+        return self.family.start(self.value, sigma, stiffness)
 
 
 class _State(NamedTuple):
@@ -133,3 +154,49 @@ def _one(
     )
     state = jax.lax.while_loop(lambda now: (now.number < steps) & ~now.done, once_more, state)
     return unravel(state.theta), jnp.sqrt(state.cost / first.size)
+
+
+def fitted(
+    rule: ClientRule,
+    problem: Problem,
+    start: Unknowns,
+    sign: np.ndarray,
+    there: np.ndarray,
+    free_constants: np.ndarray,
+    steps: int,
+    *,
+    ratings: bool = True,
+    at_once: int | None = None,
+) -> Fit:
+    """Fit all starts, so many at a time; the answer is NaN where there is none."""
+    client, trial = np.nonzero(there)
+    at_once = at_once or (FEW if client.size <= FEW else AT_ONCE)
+    out = Unknowns(*(np.array(part) for part in start))
+    left = np.full(there.shape, np.nan)
+    for begin in range(0, client.size, at_once):
+        some = np.arange(begin, min(begin + at_once, client.size))
+        full = np.resize(some, at_once)  # few shapes, few compiled programs
+        c, t = client[full], trial[full]
+        own = Problem(problem.rows[c] * sign[c, t][:, None, None], problem.factors[c])
+        at = Unknowns(*(part[c, t] for part in start))
+        free = Unknowns(
+            np.ones(at.factor.shape),
+            np.full(at.ratings.shape, float(ratings)),
+            np.broadcast_to(free_constants.astype(float), at.constants.shape),
+        )
+        found = fit(rule, own, at, free, steps)
+        for whole, part in zip(out, found.at, strict=True):
+            whole[client[some], trial[some]] = part[: some.size]
+        left[client[some], trial[some]] = found.left[: some.size]
+    return Fit(out, left)
+
+
+def least(fits: Fit, most: int) -> Int[np.ndarray, "clients some"]:
+    """Choose the starts of each client that leave least."""
+    left = np.where(np.isnan(fits.left), np.inf, fits.left)
+    return np.argsort(left, axis=1, kind="stable")[:, :most]
+
+
+def chosen(at: Unknowns, number: np.ndarray) -> Unknowns:
+    """Take some fits of each client."""
+    return Unknowns(*(np.take_along_axis(part, number[..., None], axis=1) for part in at))

@@ -21,11 +21,11 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import expit
 
-from attacks.client_rules.local_passes import FIRST, RANGE, RATE, LocalPasses
+from attacks.client_rules.local_updates import FIRST, RANGE, RATE, LocalUpdates
 from attacks.closed_form.fit.decoding import distance_to_levels
 from attacks.closed_form.uploads.readings import Rows
-from attacks.inversion.guess import Guess
-from attacks.inversion.starts import Starts
+from attacks.inversion.least_squares import Guess
+from attacks.inversion.search import Starts
 
 NUMBERS = 4  # of the grid, that are kept
 FINENESS = 400  # of the search for A
@@ -42,7 +42,7 @@ class _Losses(NamedTuple):
     times: Callable[[Float[np.ndarray, " n"]], Float[np.ndarray, " n"]]
 
 
-def pass_starts(rows: Rows, levels: Float[np.ndarray, " levels"], rule: LocalPasses, guess: Guess) -> Starts:
+def pass_starts(rows: Rows, levels: Float[np.ndarray, " levels"], rule: LocalUpdates, guess: Guess) -> Starts:
     """Starts of clients that go several times through their ratings."""
     users, n, k = rows.rows.shape
     out = Starts(

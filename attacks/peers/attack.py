@@ -5,8 +5,8 @@ anonymously, "so that rating behaviour is protected well"; DMF sends the same to
 attack
 
 - sorts rows without a sender by sender (``attacks.peers.senders``),
-- says who each sender is, where the weights tell (``attacks.peers.naming``),
-- reads the ratings of each (``attacks.peers.reading``), and where the receiver holds another copy of the
+- says who each sender is, where the weights tell (``attacks.peers.weights``),
+- reads the ratings of each (``attacks.peers.claims``), and where the receiver holds another copy of the
   item factors than the sender, reads what that leaves (``attacks.peers.nearby``).
 
 A coalition of neighbours names by the weights of all its members, and of rows under noise that is drawn

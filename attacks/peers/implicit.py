@@ -9,7 +9,7 @@ Which half is the positives follows from
 
 - several rounds: positives come again in each, and negatives that are drawn anew do not;
 - the explicit rows, which lie along a factor of nearly the same direction, once ratings tell its sign
-  (``attacks.peers.sigmoid_grid``);
+  (``attacks.peers.explicit``);
 - how long rows are: where scores are near 0 and so g is near 1/2, those of positives are lambda |u| / 2,
   those of negatives W / (2 - W) of that.
 

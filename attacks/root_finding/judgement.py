@@ -24,7 +24,7 @@ from attacks.closed_form.fit.goodness_of_fit import ACCIDENT, accidental, misfit
 from attacks.closed_form.grid.exact_grid import labels_at
 from attacks.closed_form.grid.rating_grid import RowNumbers
 from attacks.closed_form.uploads.reduction import across_direction
-from attacks.root_finding.clients import ClientRows
+from attacks.root_finding.problems import ClientRows
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import ITEM
 

@@ -5,20 +5,67 @@ Equation numbers are those of Mai & Pang 2022, section 4 (``attacks.root_finding
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 from scipy.sparse.linalg import LinearOperator, lgmres
 
 from attacks.closed_form.fit.decoding import looks_unrated
 from attacks.root_finding import systems
-from attacks.root_finding.clients import ClientRows
 from victims.transcript.manifest import Manifest
-from victims.transcript.view import ATTRIBUTE, ITEM
+from victims.transcript.view import ATTRIBUTE, ITEM, Uploads, View
 
 SMALLEST_PADDING = 64  # rows; sizes are padded to this times a power of two, so that few are compiled
+
+
+@dataclass(frozen=True)
+class ClientRows:
+    """One client's rows of one round, without padding, scale and regularisation."""
+
+    kind: np.ndarray
+    index: np.ndarray
+    rows: Float[np.ndarray, "rows K"]  # f = c (z - p . t) p
+    factors: Float[np.ndarray, "rows K"]  # the broadcast factors t
+
+    def __repr__(self) -> str:
+        """One line: of how many rows."""
+        return f"ClientRows(rows={self.index.size})"
+
+
+@dataclass(frozen=True)
+class ClientUploads:
+    """One client, and its rows of the last round (semi-als), or of the last two consecutive ones (sgd)."""
+
+    user: int
+    rounds: tuple[ClientRows, ...]
+    first: int  # number of the first of these rounds
+
+
+def clients_of(view: View) -> Iterator[ClientUploads]:
+    """Iterate over the clients of a view, in the order of its batches."""
+    wanted = [view.rounds.size - 1]
+    if view.manifest.update == "sgd":
+        first = int(np.flatnonzero(np.diff(view.rounds) == 1)[-1])
+        wanted = [first, first + 1]
+    for batch in view.batches():
+        for row, user in enumerate(batch.users):
+            rounds = tuple(_rows_of(batch.rounds[t], row, view.manifest) for t in wanted)
+            yield ClientUploads(int(user), rounds, int(view.rounds[wanted[0]]))
+
+
+def _rows_of(uploads: Uploads, row: int, manifest: Manifest) -> ClientRows:
+    def of_client(column: np.ndarray) -> np.ndarray:
+        return column[0 if column.shape[0] == 1 else row]
+
+    valid = of_client(uploads.valid)
+    factors = uploads.factors[of_client(uploads.at)[valid]]
+    rows = uploads.gradients[row][valid].astype(np.float64)
+    rows = (rows - manifest.upload.regularization * factors) / manifest.upload.scale
+    return ClientRows(of_client(uploads.kind)[valid], of_client(uploads.index)[valid], rows, factors)
 
 
 class BudgetExhaustedError(Exception):

@@ -21,11 +21,14 @@ Systems", arXiv:2210.07775.
 from __future__ import annotations
 
 import time
+import warnings
 from dataclasses import asdict, dataclass
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 import joblib
 import numpy as np
+from jaxtyping import Float
+from scipy.optimize import root
 
 from attacks.base import Estimates, Progress, Reconstruction, all_abstain, joined, silent
 from attacks.client_rules.premises import unlike
@@ -34,16 +37,91 @@ from attacks.closed_form.lowered import unless_lowered
 from attacks.closed_form.uploads.undeclared_pull import as_rows_say
 from attacks.closed_form.uploads.upload_kind import uploaded_otherwise
 from attacks.obstacles import unreadable
-from attacks.root_finding.clients import ClientRows, ClientUploads, clients_of
 from attacks.root_finding.judgement import Told, is_judged, off_the_grid, sends_unrated, told_by_rows
-from attacks.root_finding.problems import Problem, SemiAlsProblem, SgdProblem
-from attacks.root_finding.scipy_solver import DENSE, METHODS, Solution, solve
+from attacks.root_finding.problems import (
+    BudgetExhaustedError,
+    ClientRows,
+    ClientUploads,
+    Problem,
+    SemiAlsProblem,
+    SgdProblem,
+    clients_of,
+)
 from victims.common.seeds import Purpose, generator
 from victims.common.validation import Rule, above, at_least, one_of, or_none, require_fields
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import ITEM, View
 
 SERIAL_CLIENTS = 4  # below this a second process costs more than it saves
+METHODS = ("hybr", "broyden2", "linearmixing", "df-sane", "anderson", "lm", "krylov")
+DENSE = ("hybr", "lm")
+ROOT = 1e-6  # of the largest equation at the start: lm reports success at a least sum of squares, too
+LARGEST = 1e30  # stars that an answer may have: files hold no larger numbers
+
+
+class Solution(NamedTuple):
+    """What a solver ended with: ratings and attributes, or None and the reason why there are none; and p.
+
+    ``converged`` is SciPy's success flag, and ``solved`` says that the equations hold there.
+    """
+
+    value: Float[np.ndarray, " rows"] | None
+    converged: bool
+    reason: str = ""
+    factor: Float[np.ndarray, " K"] | None = None
+    solved: bool = False
+
+
+def solve(problem: Problem, *, method: str, tolerance: float, max_iterations: int) -> Solution:
+    """Solve one system; the last iterate is an answer, too."""
+    detail, solved = "", False
+    try:
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            point, converged, solved = _root(problem, method, tolerance, max_iterations)
+    except BudgetExhaustedError:
+        point, converged = problem.evaluations.last_point, False
+    except (ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
+        point, converged = np.full(problem.evaluations.start.shape, np.nan), False
+        detail = f" ({error})"
+    if not np.isfinite(point).all():
+        return Solution(None, False, f"{method} left the finite numbers{detail}; try another start")
+    with np.errstate(all="ignore"):
+        value, factor = problem.read(point), problem.factor(point)
+    if not (np.abs(value) <= LARGEST).all():  # also where it is NaN
+        return Solution(None, False, f"{method} ended where the answer is not finite; try another start")
+    return Solution(value, converged, factor=factor, solved=solved)
+
+
+def _root(
+    problem: Problem, method: str, tolerance: float, max_iterations: int
+) -> tuple[np.ndarray, bool, bool]:
+    """SciPy's last point, its success flag, and whether that is a root."""
+    sizes: list[float] = []
+
+    def residual(unknown: np.ndarray) -> np.ndarray:
+        out = problem.residual(unknown)
+        if not sizes:
+            sizes.append(float(np.abs(out).max()))
+        return out
+
+    limit = "maxfev" if method in ("hybr", "df-sane") else "maxiter"
+    options: dict[str, Any] = {limit: max_iterations}
+    more: dict[str, Any] = {"tol": tolerance}
+    if method in DENSE:
+        more["jac"] = problem.jacobian
+    if method == "krylov":
+        # SciPy hands over finite differences; exact products take their place
+        def inner(_: object, right: np.ndarray, **given: Any) -> tuple[np.ndarray, int]:
+            return problem.evaluations.inner_solve(problem.product, right, **given)
+
+        options["jac_options"] = {"method": inner}
+    if method == "df-sane":
+        options |= {"fatol": tolerance, "ftol": 0.0}
+        more = {}
+    found = root(residual, problem.evaluations.start, method=method, options=options, **more)
+    solved = bool(found.success and np.abs(found.fun).max() <= ROOT * sizes[0])
+    return np.asarray(found.x, np.float64), bool(found.success), solved
 
 
 @dataclass(frozen=True)

@@ -29,9 +29,31 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from attacks.client_rules.semi_als import smooth_weight, solved_factor
-
 jax.config.update("jax_enable_x64", True)
+
+
+def smooth_weight(
+    value: Float[Array, " rows"], alpha: Float[Array, ""], item: Bool[Array, " rows"]
+) -> Float[Array, " rows"]:
+    """Compute c = alpha + (1 - alpha) clip(r, 0, 1) for items (Eq. 42, corrected), and 1 for attributes."""
+    return jnp.where(item, alpha + (1 - alpha) * jnp.clip(value, 0, 1), 1.0)
+
+
+def solved_factor(
+    value: Float[Array, " rows"],
+    factors: Float[Array, "rows K"],
+    weight: Float[Array, " rows"],
+    ridge: Float[Array, ""],
+) -> Float[Array, " K"]:
+    """Solve Eq. (8) for the client's factor p, given its ratings and attributes.
+
+    References
+    ----------
+    P. Mai, Y. Pang, arXiv:2210.07775, Eq. (8).
+    """
+    weighted = weight[:, None] * factors
+    square = factors.T @ weighted + ridge * jnp.eye(factors.shape[1])
+    return jnp.linalg.solve(square, weighted.T @ value)
 
 
 class SemiAls(NamedTuple):

@@ -24,8 +24,8 @@ import numpy as np
 import scipy.sparse as sp
 from jaxtyping import Bool, Float, Int
 
+from attacks.closed_form.fit.decoding import distance_to_levels, looks_unrated
 from attacks.closed_form.grid.rating_grid import RowNumbers, best_length, distance_from_grid
-from attacks.sums.row_answers import ON_GRID, answers_of, possible_answers, scalars_of
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import ITEM, View
 
@@ -36,6 +36,49 @@ COMBINATIONS = 4096  # of answers that are tried for one sum
 
 Factors = Float[np.ndarray, "clients K"]  # p of a round, NaN where unknown
 Answers = Float[np.ndarray, "clients columns"]  # z of items, then attributes; NaN where unknown
+ON_GRID = 1e-3  # stars, within which answers must be on the grid
+
+
+def possible_answers(manifest: Manifest, item: bool) -> Float[np.ndarray, " answers"]:
+    """List the answers that a row may hold."""
+    if not item:
+        return np.array([0.0, 1.0])
+    unrated = [0.0] if manifest.weighting == "include-unrated" else []
+    return np.array([*unrated, *manifest.rating_levels])
+
+
+def scalars_of(
+    manifest: Manifest,
+    answer: Float[np.ndarray, "*batch rows"],
+    predicted: Float[np.ndarray, " rows"],
+    item: bool,
+) -> Float[np.ndarray, "*batch rows"]:
+    """Compute y = c (z - p . t) of known answers."""
+    weight = np.ones_like(answer)
+    if item and manifest.weighting == "include-unrated":
+        weight[answer == 0] = manifest.hyperparameters["alpha"]
+    return weight * (answer - predicted)
+
+
+def answers_of(
+    manifest: Manifest,
+    scalar: Float[np.ndarray, "*rows"],
+    predicted: Float[np.ndarray, "*rows"],
+    item: Bool[np.ndarray, "*some"],
+) -> Float[np.ndarray, "*rows"]:
+    """Decode answers from y = c (z - p . t)."""
+    value = scalar + predicted
+    levels = np.array(manifest.rating_levels)
+    away = distance_to_levels(value, levels)
+    nearest = levels[np.abs(value[..., None] - levels).argmin(axis=-1)]
+    if manifest.weighting == "include-unrated":
+        alpha = manifest.hyperparameters["alpha"]
+        unrated = looks_unrated(scalar, predicted, levels, alpha)
+        nearest = np.where(unrated, 0.0, nearest)
+        away = np.where(unrated, np.abs(scalar + alpha * predicted), away)
+    flag = np.clip(np.rint(value), 0, 1)
+    away, nearest = np.where(item, away, np.abs(value - flag)), np.where(item, nearest, flag)
+    return np.where(away < ON_GRID, nearest, np.nan)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ weights and ratings on the grid, all clients together; ``attacks.trajectory.answ
 What it assumes: uploads in the clear in consecutive rounds, and the constants of the step; noise once needs
 them only where a client has fewer than four ratings. It abstains where no start explains the rows, where the
 noise leaves next to nothing about a rating, and where the clients' rule is seen not to be the declared one
-(``attacks.trajectory.judgement``). ``answer="stretched"`` is not judged by the grid where weights lie
+(``attacks.trajectory.answers``). ``answer="stretched"`` is not judged by the grid where weights lie
 between.
 
 References
@@ -41,10 +41,9 @@ from attacks.closed_form.uploads.common_items import ROUNDS, with_common_items
 from attacks.closed_form.uploads.repeated_noise import noise_repeats
 from attacks.obstacles import unreadable
 from attacks.trajectory.answers import reconstruct
-from attacks.trajectory.applicability import model_of
 from attacks.trajectory.passes import fit_clients
 from attacks.trajectory.told_together import Told, read_together
-from attacks.trajectory.trajectory_model import TrajectoryModel
+from attacks.trajectory.trajectory_model import TrajectoryModel, model_of
 from victims.common.validation import above, at_least, one_of, require_fields
 from victims.transcript.view import View
 

@@ -9,13 +9,28 @@ so many values would meet so many products by accident with a probability of ``A
 weights remain, as of ratings that are all 1 or 2, the shares of the levels must tell them. Unlike
 ``attacks.trajectory.stretched_ratings`` it serves few clients and items as well as many.
 
+Where ratings leave several weights of an item, the likelier one counts. Specifications of privacy give a
+third of the items the weight 1 and the others any (Hu & Fang 2023, Table 2), so that one of two weights which
+many items have to the last digits is the right one, nearly always. The share of weights that others repeat is
+fitted by leaving each one out: where none repeats, coincidences tell nothing.
+
+Each such weight names other levels of all raters of the item, who agree in part, as items differ in quality.
+Ten raters of a bad item are no ten independent witnesses that its ratings are low. So a
+level l of an item of quality z has probability p(l | z) ~ exp(a_l + z x_l), x_l the levels from -1 to 1 and z
+normal; a and the spread of z are fitted to all items by expectation-maximisation, those with several weights
+counted by how likely each is. Items that are told alone would mislead: their ratings are spread more widely.
+
 References
 ----------
-W. Hu, H. Fang, arXiv:2212.00306, section 4, for the product of weights.
+W. Hu, H. Fang, arXiv:2212.00306, section 4, for the product of weights, and Table 2. B. W. Silverman
+1986, Density Estimation for Statistics and Data Analysis, Eq. (3.31).
+R. D. Bock 1972, doi:10.1007/BF02291411, for the model of levels. A. P. Dempster, N. M. Laird, D. B. Rubin
+1977, doi:10.1111/j.2517-6161.1977.tb01600.x.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -23,13 +38,134 @@ from jaxtyping import Float, Int
 
 from attacks.closed_form.fit.goodness_of_fit import ACCIDENT
 from attacks.metadata.rating_prior import PSEUDO_COUNTS, log_shares
-from attacks.trajectory.item_quality import candidate_shares
 from attacks.trajectory.stretched_ratings import Separated
-from attacks.trajectory.weight_law import weight_law
 
 NEAR = 1e-3  # relative difference of two numbers that are called the same
 SEEDS = 5  # clients from whom the rest is tried to be told
 SPAN = 1.6  # nats over which weights lie by accident
+SAME = 1e-4  # difference of log weights that are called one
+LOG_SPAN = 4.0  # nats around the middle of the weights over which one weight more is spread
+STEPS = 50
+GRID, AT_ONCE = 512, 4096  # places at which the spread part is computed, from so many weights at a time
+REACH = 6.0  # bandwidths beyond the weights
+PASSES, STILL = 2000, 1e-6  # at most; nats by which levels of a fit that has come to rest still move
+NODES = np.linspace(-4, 4, 33)  # standard deviations of z
+SPREADS = np.array([0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])  # standard deviations of z that are tried
+
+
+def candidate_shares(
+    counts: Sequence[Float[np.ndarray, "_ levels"]],
+    log_weight: Sequence[Float[np.ndarray, " _"]],
+    levels: Float[np.ndarray, " levels"],
+    known: Float[np.ndarray, " levels"],
+) -> list[Float[np.ndarray, " _"]]:
+    """Weigh the candidates of each item by how its raters' levels go together under them.
+
+    Examples
+    --------
+    >>> told = [np.array([[6.0, 2, 0]]), np.array([[0.0, 2, 6]])] * 10
+    >>> weights = [np.zeros(1)] * 20 + [np.zeros(2)]
+    >>> open_ = np.array([[6.0, 0, 0], [0, 6.0, 0]])
+    >>> candidate_shares([*told, open_], weights, np.arange(1.0, 4), np.ones(3))[-1].round(2)
+    array([0.97, 0.03])
+    """
+    if not counts:
+        return []
+    table, offset = np.concatenate(counts), np.concatenate(log_weight)
+    starts = np.cumsum([0, *(len(own) for own in counts[:-1])])
+    item = np.repeat(np.arange(len(counts)), [len(own) for own in counts])
+    x = 2 * (levels - levels[0]) / max(levels[-1] - levels[0], 1e-12) - 1
+    best, answer = -np.inf, 1 / np.repeat([len(own) for own in counts], [len(own) for own in counts])
+    for spread in SPREADS:
+        share, likelihood = _fitted(table, offset, starts, item, x * spread, known)
+        if likelihood > best:
+            best, answer = likelihood, share
+    return np.split(answer, starts[1:])
+
+
+def _fitted(
+    table: np.ndarray,
+    offset: np.ndarray,
+    starts: np.ndarray,
+    item: np.ndarray,
+    x: np.ndarray,
+    known: np.ndarray,
+) -> tuple[np.ndarray, float]:
+    """Probabilities of the candidates under one spread of z, and the log likelihood of all items.
+
+    The likelihood is -inf where the frequencies of the levels do not come to rest.
+    """
+    prior = -0.5 * NODES**2 - np.log(np.exp(-0.5 * NODES**2).sum())
+    log_share = np.log(known / known.sum())
+    size = table.sum(axis=1)
+    for _ in range(PASSES):
+        tilted = log_share + NODES[:, None] * x
+        tilted -= np.logaddexp.reduce(tilted, axis=1)[:, None]
+        joint = table @ tilted.T + prior + offset[:, None]
+        own = np.logaddexp.reduce(joint, axis=1)
+        whole = np.logaddexp.reduceat(own, starts) if starts.size else own
+        candidate = np.exp(own - whole[item])
+        weight = np.exp(joint - whole[item][:, None])  # of a candidate and a quality
+        seen = candidate @ table + known
+        expected = (weight * size[:, None]).sum(axis=0) @ np.exp(tilted) + known.sum() * np.exp(log_share)
+        before, log_share = log_share, log_share + np.log(seen / expected)
+        log_share -= np.logaddexp.reduce(log_share)
+        if np.abs(log_share - before).max() < STILL:
+            return candidate, float(whole.sum() + known @ log_share)
+    return candidate, -np.inf
+
+
+@dataclass(frozen=True)
+class WeightLaw:
+    """The density of log weights: ``repeated`` of them as the others to the last digits."""
+
+    told: Float[np.ndarray, " told"]  # log weights that are known, ascending
+    repeated: float  # share in 0..1
+    # where the density of the rest is known, and that density times ``n_told``
+    places: Float[np.ndarray, " grid"]
+    # where the density of the rest is known, and that density times ``n_told``
+    spread: Float[np.ndarray, " grid"]
+
+    def log_density(self, weights: Float[np.ndarray, " weights"]) -> Float[np.ndarray, " weights"]:
+        """Log density of further log weights, in nats."""
+        alike = _alike(self.told, weights) / (2 * SAME)
+        around = np.interp(weights, self.places, self.spread, left=0.0, right=0.0)
+        mixed = self.repeated * alike + (1 - self.repeated) * around
+        return np.log((mixed + 1 / LOG_SPAN) / (self.told.size + 1))
+
+
+def weight_law(told: Float[np.ndarray, " told"]) -> WeightLaw:
+    """Fit the law of log weights.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> law = weight_law(np.append(rng.uniform(-2, 0, 60), np.zeros(30)))
+    >>> 0.2 < law.repeated < 0.5, bool(np.diff(law.log_density(np.array([-1.0, 0.0])))[0] > 3)
+    (True, True)
+    """
+    told = np.sort(told)
+    if told.size < 2:
+        return WeightLaw(told, 0.0, np.zeros(1), np.zeros(1))
+    quarter = np.subtract(*np.percentile(told, [75, 25])) / 1.34
+    width = max(0.9 * min(float(told.std()), float(quarter) or np.inf) * told.size**-0.2, SAME)
+    places = np.linspace(told[0] - REACH * width, told[-1] + REACH * width, GRID)
+    spread = np.zeros(GRID)
+    for some in np.array_split(told, -(-told.size // AT_ONCE)):
+        spread += np.exp(-0.5 * ((places[:, None] - some) / width) ** 2).sum(axis=1)
+    spread /= width * np.sqrt(2 * np.pi)
+    alike = (_alike(told, told) - 1) / (2 * SAME)
+    around = np.interp(told, places, spread) - 1 / (width * np.sqrt(2 * np.pi))
+    share = 0.5
+    for _ in range(STEPS):
+        mixed = share * alike + (1 - share) * np.maximum(around, 0) + 1 / LOG_SPAN
+        share = float(np.mean(share * alike / mixed))
+    return WeightLaw(told, share, places, spread)
+
+
+def _alike(told: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """How many of the told ones each weight repeats."""
+    return np.searchsorted(told, weights + SAME) - np.searchsorted(told, weights - SAME)
 
 
 @dataclass

@@ -1,29 +1,101 @@
 """All batches of a view fitted; under fresh noise in passes, with a prior of s learned from the one before.
 
 Where clients step in an order that nobody sees, the first pass takes the average over the orders for the
-step, and later ones leave it as much room as the orders differ.
+step, nearly that of a few steps over all ratings (``attacks.client_rules.client_update.one_by_one``), and
+later ones leave it as much room as the orders differ: a few are drawn, and followed from the factors and
+ratings that a fit found. No truth is used, and the order that the client took stays unknown.
+
+References
+----------
+arXiv:2212.00306, Algorithm 1, whose published numbers need a step after every rating.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
 from attacks.base import Progress
-from attacks.client_rules.client_update import step_of
+from attacks.client_rules.client_update import Step, gram_of, move, step_of, target_of
 from attacks.trajectory.exact_weights import taken_apart
 from attacks.trajectory.factor_trajectories import Packed, batches, pack
-from attacks.trajectory.order_spread import order_spread
-from attacks.trajectory.rank_one_start import from_rank_one
 from attacks.trajectory.stretched_ratings import Separated, on_grid, unstretch
-from attacks.trajectory.trajectory_fits import fit_exact, fit_fresh, flat_prior
+from attacks.trajectory.trajectory_fits import fit_exact, fit_fresh, flat_prior, from_rank_one
 from attacks.trajectory.trajectory_model import Fitted, Prior, TrajectoryModel
 from victims.common.seeds import Purpose, generator
 from victims.transcript.view import View
 
 PRIOR_PASSES = 2
+ORDERS = 4  # that are drawn
+LEAST = 1e-6  # deviation, for a precision that can be computed with
+
+
+def order_spread(
+    packed: Packed,
+    step: Step,
+    path: Float[np.ndarray, "users T K"],
+    value: Float[np.ndarray, "users n"],
+    rng: np.random.Generator,
+) -> Float[np.ndarray, "users rounds"]:
+    """How far a pass in one order ends from what ``move`` says, round by round."""
+    used = packed.factors if packed.broadcast is None else packed.broadcast
+    seen = (used[:, 1:] if bool(step.after) else used[:, :-1]) * packed.valid[:, None, :, None]
+    shrink, pull = np.asarray(step.shrink)[:, :-1], np.asarray(step.pull)[:-1]
+    middle = _at_once(step, path[:, :-1], seen, value, shrink, pull)
+    n_rated = np.maximum(packed.valid.sum(axis=1), 1)
+    keep = 1 - (1 - shrink) / n_rated[:, None]  # a rating's share of the regularisation
+    square = np.zeros(middle.shape[:2])
+    for _ in range(ORDERS):
+        away = _one_by_one(step, path[:, :-1], seen, value, packed.valid, keep, pull, rng) - middle
+        square += (away**2).mean(axis=2)
+    return np.maximum(np.sqrt(square / ORDERS), LEAST)
+
+
+def _at_once(
+    step: Step,
+    path: Float[np.ndarray, "users rounds K"],
+    seen: Float[np.ndarray, "users rounds n K"],
+    value: Float[np.ndarray, "users n"],
+    shrink: Float[np.ndarray, "users rounds"],
+    pull: Float[np.ndarray, " rounds"],
+) -> Float[np.ndarray, "users rounds K"]:
+    """As the fit takes it."""
+    met = jnp.asarray(seen)
+    gram, target = gram_of(met, met), jax.vmap(target_of)(met, jnp.asarray(value))
+    by_round = jax.vmap(move, in_axes=(None, 0, 0, 0, 0, 0))
+    by_client = jax.jit(jax.vmap(by_round, in_axes=(None, 0, 0, 0, 0, None)))
+    return np.asarray(
+        by_client(step, jnp.asarray(path), gram, target, jnp.asarray(shrink), jnp.asarray(pull))
+    )
+
+
+def _one_by_one(
+    step: Step,
+    path: Float[np.ndarray, "users rounds K"],
+    seen: Float[np.ndarray, "users rounds n K"],
+    value: Float[np.ndarray, "users n"],
+    valid: np.ndarray,
+    keep: Float[np.ndarray, "users rounds"],
+    pull: Float[np.ndarray, " rounds"],
+    rng: np.random.Generator,
+) -> Float[np.ndarray, "users rounds K"]:
+    """One order of each client and round, drawn at random."""
+    users, rounds, n, _ = seen.shape
+    order = rng.random((users, rounds, n)).argsort(axis=2)
+    factor, client = path, np.arange(users)[:, None]
+    for number in range(n):
+        row = order[:, :, number]
+        t = np.take_along_axis(seen, row[:, :, None, None], axis=2)[:, :, 0]
+        error = value[client, row] - np.einsum("urk,urk->ur", factor, t)
+        moved = keep[:, :, None] * factor + (pull * error)[:, :, None] * t
+        if bool(step.projected):
+            moved = moved / np.maximum(np.linalg.norm(moved, axis=2, keepdims=True), 1.0)
+        factor = np.where(valid[client, row][:, :, None], moved, factor)
+    return factor
 
 
 def fit_clients(

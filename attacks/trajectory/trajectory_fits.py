@@ -1,35 +1,71 @@
 """Fits of a batch of clients' factor trajectories, by what the noise allows.
 
 ``fit_exact`` serves noise that is none or repeats: the closed forms of ``attacks.trajectory.differencing``
-and ``attacks.trajectory.rank_one_start``, then random starts until the rows are explained. ``fit_fresh``
-serves fresh noise of known scale: maximum a posteriori.
+and of rows without noise, then random starts until the rows are explained. Rows of a round without noise are
+multiples of the client's factor, whose length is what ``attacks.closed_form.spectral`` finds it to be: a
+start like any other, which the whole trajectory has to confirm. ``fit_fresh`` serves fresh noise of known
+scale: maximum a posteriori.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from attacks.client_rules.client_update import step_of
 from attacks.closed_form.fit.decoding import distance_to_levels
 from attacks.closed_form.fit.goodness_of_fit import step_of as step_of_grid
+from attacks.closed_form.spectral import factor_lengths
+from attacks.closed_form.uploads.reduction import projection, reduce_rows
 from attacks.trajectory.differencing import DifferencingEstimate, from_differences
 from attacks.trajectory.factor_trajectories import Packed
 from attacks.trajectory.least_squares import Fit, costs, fit
 from attacks.trajectory.normal_equations import Problem
-from attacks.trajectory.rank_one_start import RankOneStart
 from attacks.trajectory.trajectory_model import Fitted, Prior, TrajectoryModel
-from victims.transcript.view import ITEM
+from victims.transcript.view import ITEM, UserBatch
 
 EXACT = 1e-6  # share of the rows' own size that an exact answer may leave
 SHORT_STEPS = 12  # of a fit that looks at the first rounds only
 EXPLAINED = 1e-3  # the same, of what may be compared with the grid, whatever else it is
 HORIZONS = (2, 5)  # rounds that the first fits of a start look at
 ENOUGH = 0.1  # nats by which a step must still improve a posterior
+
+
+class RankOneStart(NamedTuple):
+    """p of the first round (users, K), s (users, n), and for whom there is such a start."""
+
+    start: Float[np.ndarray, "users K"]
+    value: Float[np.ndarray, "users n"]
+    there: Bool[np.ndarray, " users"]
+
+
+def from_rank_one(model: TrajectoryModel, batch: UserBatch, packed: Packed) -> RankOneStart:
+    """Start and ratings of a batch by linear algebra; of nobody where noise repeats or no scale is known."""
+    users, n = packed.valid.shape
+    nothing = RankOneStart(
+        np.zeros((users, model.manifest.factors)), np.zeros((users, n)), np.zeros(users, bool)
+    )
+    if model.repeated or not (model.known_scale and model.known_step):
+        return nothing
+    rounds = tuple(uploads for uploads in batch.rounds if uploads.round in model.rounds)
+    # finite files may hold numbers whose squares are not
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        reduced = [reduce_rows(model.manifest, uploads) for uploads in rounds]
+        length = factor_lengths(model.manifest, UserBatch(batch.users, rounds), reduced)[0]
+        first = reduced[0]
+        start = first.direction * length[:, None]
+        sent = first.scalar.shape[1]
+        error = first.scalar / (length[:, None] * packed.row_weight[:, :sent])
+        value = np.pad(error + projection(rounds[0], start), ((0, 0), (0, n - sent)))
+    value = np.where(packed.valid, value, 0)
+    there = (length > 0) & packed.same_list & np.isfinite(value).all(axis=1)
+    value, start = (np.where(there[:, None], part, 0) for part in (value, start))
+    sign = np.where(value.sum(axis=1) < 0, -1.0, 1.0)[:, None]
+    return RankOneStart(sign * start, sign * value, there)
 
 
 def fit_exact(

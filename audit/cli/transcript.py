@@ -37,7 +37,7 @@ def check(
 ) -> None:
     """Say what a recording holds, what its rule is taken to be, and which attacks apply."""
     from audit.transcript_check import check_transcript
-    from reports.tables import attacks_table, facts_table, rule_table
+    from reports.tables import attacks_table, facts_table, families_table, rule_table
 
     output = Output(quiet, as_json)
     with output.progress("transcript check"):  # which rule the uploads follow may take a minute
@@ -46,6 +46,8 @@ def check(
     facts, rule = dict(found.facts), [one._asdict() for one in found.rule]
     output.show(facts_table(facts, transcript.name))
     output.show(rule_table(rule))
+    if families := found.identified.families():
+        output.show(families_table(families))
     output.show(attacks_table(attacks, found.adversary))
     if identify and found.identified.obstacle:
         output.show(f"The uploads tell no rule: {found.identified.obstacle}.")

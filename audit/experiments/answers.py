@@ -25,7 +25,7 @@ from attacks.base import (
     all_abstain,
     silent,
 )
-from attacks.sums.parallel_rows import sums_of_others
+from attacks.sums.aggregate import sums_of_others
 from audit.factories import make_attack
 from audit.plugins import said
 from audit.registry import Entry, entry

@@ -11,7 +11,6 @@ import jax
 import numpy as np
 import pytest
 
-import attacks.identify.pair_rules
 import attacks.trajectory.trajectory_fits
 import victims.transcript.view
 from audit.factories import make_attack
@@ -20,7 +19,6 @@ from victims.protocols.fedmf import FedMF
 from victims.protocols.fedmvmf import FedMVMF
 from victims.recording import record
 from victims.transcript.reader import open_transcript
-from victims.transcript.recorder import Recorder
 
 CLIENTS = 600
 SAMPLES = 0.25  # of the rows: two samples of 60 clients, the longest among them
@@ -83,20 +81,3 @@ def test_rows_without_noise_are_not_fitted(tmp_path, monkeypatch):
     user, _, item, value, _ = (np.concatenate(part) for part in zip(*found.rows(), strict=True))
     assert np.array_equal(value, ratings.matrix().toarray()[user, item])
     assert value.size == ratings.n_ratings
-
-
-def test_rows_of_no_pairs_are_not_fitted(tmp_path, monkeypatch):
-    """Before: ``identify`` fitted 24 hypotheses of a pairwise loss to rows of another, for minutes."""
-    rng = np.random.default_rng(0)
-    q = rng.normal(0, 0.3, (200, 4))
-    with Recorder(tmp_path / "t", rating_levels=[1.0]) as recorder:
-        recorder.broadcast(0, q)
-        for user, p in enumerate(rng.normal(0, 0.3, (12, 4))):
-            items = rng.choice(200, 30, replace=False)
-            label = np.arange(30) < 6  # and four negatives of each, with a cross-entropy
-            error = 1 / (1 + np.exp(-q[items] @ p)) - label
-            recorder.upload(0, user, error[:, None] * p, items)
-    fitted = []
-    monkeypatch.setattr(attacks.identify.pair_rules, "explained", lambda *given: fitted.append(given))
-    attacks.identify.pair_rules.pairs_fit(open_transcript(tmp_path / "t").view("server"))
-    assert fitted == []

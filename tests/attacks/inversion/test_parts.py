@@ -12,21 +12,16 @@ from scipy.optimize import least_squares
 
 import factorleak as fl
 from attacks.base import Reconstruction
-from attacks.client_rules.local_passes import LocalPasses
-from attacks.client_rules.local_steps import CONSTANTS, RATE, SCALE, STEPS, LocalSteps
+from attacks.client_rules.local_updates import CONSTANTS, RATE, SCALE, STEPS, LocalUpdates
 from attacks.closed_form.numbers.integer_relation import Relation
 from attacks.closed_form.uploads.readings import Rows
-from attacks.inversion.answers import SEVERAL, Found
+from attacks.inversion.answers import UNLIKE, Found
 from attacks.inversion.attack import Inversion
-from attacks.inversion.clients import open_clients
+from attacks.inversion.clients import ASIDE
 from attacks.inversion.compression import aside, spare_of, uncompressed
-from attacks.inversion.guess import Guess
-from attacks.inversion.least_squares import Problem, Unknowns, fit
-from attacks.inversion.momentum_starts import kinds
-from attacks.inversion.multiples import unless_multiples
-from attacks.inversion.one_step import ASIDE
-from attacks.inversion.passes import asked, block_size, in_order, told_in_order
-from attacks.inversion.told import SPARE, Told
+from attacks.inversion.least_squares import Guess, Problem, Unknowns, fit
+from attacks.inversion.passes import block_size, told_in_order
+from attacks.inversion.search import SPARE, Told, unless_multiples
 from tests.attacks.inversion.test_inversion import score
 from tests.attacks.test_client_rules import LEVELS, manifest
 from tests.oracles.local_training import Client, Program
@@ -57,7 +52,7 @@ def test_what_a_span_tells_is_open_where_levels_leave_another_shift(tmp_path, us
     assert len(told.abstained) == (0 if answered else CLIENTS)
 
 
-def test_who_has_other_constants_than_most_is_asked_again(tmp_path):
+def test_who_has_other_constants_than_most_is_not_answered(tmp_path):
     """A rate that nobody else has is no reason to believe the ratings that come with it."""
     rng = np.random.default_rng(0)
     with fl.Recorder(tmp_path / "t", rating_levels=np.arange(1.0, 6.0)) as recorder:
@@ -65,7 +60,7 @@ def test_who_has_other_constants_than_most_is_asked_again(tmp_path):
         for user in range(CLIENTS):
             recorder.upload(0, user, rng.normal(0, 1, (N, K)), np.arange(N))
     found = Found(open_transcript(tmp_path / "t").view("server"))
-    family = LocalSteps().families(manifest())[0]
+    family = LocalUpdates().families(manifest())[0]
     constants = np.tile(family.start(3.0, 0.1, 1.0), (CLIENTS, 1, 1))
     constants[2, 0, RATE] += 0.1
     at = Unknowns(np.zeros((CLIENTS, 1, K)), np.zeros((CLIENTS, 1, N)), constants)
@@ -74,17 +69,9 @@ def test_who_has_other_constants_than_most_is_asked_again(tmp_path):
     found.add_by_fit(found.users, np.broadcast_to(np.arange(N), (CLIENTS, N)), new)
     shared = found.common(family)
     assert shared is None  # all are answered
-    taken = found.ask_again(constants[0, 0], family)
+    found.drop_unlike(constants[0, 0], family)
     assert found.answered.tolist() == [True, True, False, True]
-    assert sorted(found.constants) == [0, 1, 3]
-    assert [user for block in found.blocks for user in block.users] == [0, 1, 3]
-    found.reasons[2] = SEVERAL
-    found.restore(taken)
-    assert not found.answered[2]
-    found.reasons[2] = "no ratings explain its rows"
-    found.restore(taken)
-    assert found.answered.all()
-    assert len(found.reconstruction("inversion", "", {}).abstained) == 0
+    assert found.reconstruction("inversion", "", {}).abstained == {2: UNLIKE}
 
 
 # What local steps along the items' factors leave of rows off these.
@@ -147,13 +134,13 @@ def test_noise_on_few_rows_is_refused_before_anything_is_fitted(tmp_path):
 def test_two_rows_are_fewer_equations_than_numbers():
     """Factor, two ratings, a rate and two decays move 24 numbers in 15 directions: nothing is to spare."""
     rng = np.random.default_rng(0)
-    constants = np.array([np.log(0.05), 0.0, 0.02, 0.03, 0.0, 0.0, 2.0, 1.0])
+    constants = np.array([np.log(0.05), 0.0, 0.02, 0.03, 0.0, 0.0, 2.0, 1.0, 0.0, 0.0, 1.0, 0.0])
     unknown = np.concatenate([rng.normal(0, 0.4, FACTORS), [2.5, 3.0], constants[[0, 2, 3]]])
     q = rng.normal(0, 0.4, (2, FACTORS))
 
     def rows(at):
         own = jnp.asarray(constants).at[jnp.array([0, 2, 3])].set(at[FACTORS + 2 :])
-        return LocalSteps().upload(at[:FACTORS], at[FACTORS : FACTORS + 2], jnp.asarray(q), own)[0].ravel()
+        return LocalUpdates().upload(at[:FACTORS], at[FACTORS : FACTORS + 2], jnp.asarray(q), own)[0].ravel()
 
     with jax.enable_x64(True):
         size = np.linalg.svd(np.asarray(jax.jacfwd(rows)(jnp.asarray(unknown))), compute_uv=False)
@@ -169,7 +156,7 @@ def constants(client: Client, scale: float = 1.0) -> np.ndarray:
     eta = client.rate
     decay = client.decay * eta
     numbers = (np.log(eta), np.log(client.ratio), decay * client.ratio, decay, np.log(scale))
-    return np.array([*numbers, client.momentum, client.steps, client.moves, client.nesterov])
+    return np.array([*numbers, client.momentum, client.steps, client.moves, client.nesterov, 0, 1, 0])
 
 
 @pytest.mark.parametrize(
@@ -186,7 +173,8 @@ def test_the_rule_is_that_of_a_program_that_was_written_apart(client: Client):
     rng = np.random.default_rng(0)
     p, r, q = rng.normal(0, 0.4, 5), rng.choice([1.0, 2, 3, 4, 5], 20), rng.normal(0, 0.4, (20, 5))
     copy, factor = client.train(p, r, q)
-    rows, after = LocalSteps().upload(*(jnp.asarray(part) for part in (p, r, q, constants(client, 3.0))))
+    rule = LocalUpdates(momentum=client.momentum > 0)
+    rows, after = rule.upload(*(jnp.asarray(part) for part in (p, r, q, constants(client, 3.0))))
     np.testing.assert_allclose(rows, 3 * (copy - q), atol=1e-13)
     np.testing.assert_allclose(after, factor, atol=1e-13)
 
@@ -194,7 +182,7 @@ def test_the_rule_is_that_of_a_program_that_was_written_apart(client: Client):
 def test_a_second_method_finds_the_same():
     """SciPy reaches the same least sum of squares from the same start, with noise in the rows."""
     rng = np.random.default_rng(1)
-    rule, client = LocalSteps(), Client(steps=5, rate=0.05)
+    rule, client = LocalUpdates(), Client(steps=5, rate=0.05)
     p, r, q = rng.normal(0, 0.4, 3), rng.choice([1.0, 2, 3, 4, 5], 6), rng.normal(0, 0.4, (6, 3))
     rows = client.train(p, r, q)[0] - q + 1e-3 * rng.normal(size=q.shape)
     known, upload = constants(client), jax.jit(rule.upload)
@@ -221,7 +209,7 @@ def test_what_is_held_stays_and_a_start_without_numbers_is_told():
     start = Unknowns(rng.normal(size=(2, 3)), rng.normal(size=(2, 6)), np.stack([constants(Client())] * 2))
     start.constants[1, SCALE] = np.inf
     free = Unknowns(np.ones((2, 3)), np.zeros((2, 6)), np.zeros((2, len(CONSTANTS))))
-    found = fit(LocalSteps(), Problem(rng.normal(size=q.shape), q), start, free, 5)
+    found = fit(LocalUpdates(), Problem(rng.normal(size=q.shape), q), start, free, 5)
     assert (found.at.ratings == start.ratings).all()
     assert (found.at.constants[:, STEPS] == 3).all()
     assert np.isfinite(found.left[0])
@@ -244,13 +232,13 @@ def test_a_multiple_that_explains_as_much_leaves_a_client_open(rating, allowed: 
     """Three steps of a client whose rate is fitted; what bends the rows is a hundredth of them."""
     rng = np.random.default_rng(0)
     u, v, r = rng.normal(0, 0.4, 3), rng.normal(0, 0.4, (5, 3)), np.broadcast_to(rating, 5).astype(float)
-    guess = Guess(LocalSteps().families(manifest())[0], 3.0)
+    guess = Guess(LocalUpdates().families(manifest())[0], 3.0)
     constants = np.array(guess.constants_of(0.03, 1.0))
-    sent = np.asarray(LocalSteps().upload(*(jnp.asarray(one) for one in (u, r, v, constants)))[0])
+    sent = np.asarray(LocalUpdates().upload(*(jnp.asarray(one) for one in (u, r, v, constants)))[0])
     rows = Rows(sent[None], v[None], np.zeros((1, 5)), np.ones((1, 5), bool), np.ones(1), 1e-16, None)
     none, at = np.zeros(1), Unknowns(u[None, None], r[None, None], constants[None, None])
     new = Told(r[None], at, none, none + allowed, none > 0, none.astype(int) + 9, none > 0)
-    found = unless_multiples(LocalSteps(), guess, new, uncompressed(rows), np.ones(1), rows, LEVELS)
+    found = unless_multiples(LocalUpdates(), guess, new, uncompressed(rows), np.ones(1), rows, LEVELS)
     assert found.several.tolist() == [several]
     assert found.explained.all()
 
@@ -288,7 +276,7 @@ def sent(passes: int, digits: type) -> tuple[Rows, np.ndarray]:
 )
 def test_half_of_all_ratings_is_no_answer_where_one_pass_explains_the_rows(passes, digits, answered):
     rows, ratings = sent(passes, digits)
-    rule = LocalPasses()
+    rule = LocalUpdates(1)
     told = told_in_order(
         rule, Guess(rule.families(manifest_of_one_pass())[0], float(PASSES)), rows, LEVELS_ONE_PASS
     )
@@ -298,44 +286,6 @@ def test_half_of_all_ratings_is_no_answer_where_one_pass_explains_the_rows(passe
 
 
 # Several passes over the ratings, with a step after every rating or minibatch.
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-    "client",
-    [
-        pytest.param(
-            Passer(batch=4, mean=True, rate=0.02, momentum=0.7, nesterov=True, decay=0.1),
-            marks=pytest.mark.thorough,
-        ),
-        pytest.param(Passer(passes=1, momentum=0.8, coasts=False), marks=pytest.mark.thorough),
-    ],
-    ids=[
-        "minibatches, Nesterov, decay",
-        "one pass, the factor alone",
-    ],
-)
-def test_passes_with_momentum_that_nobody_declared_are_read(client: Passer, tmp_path: Path):
-    """In the order of the rows; nobody was answered before."""
-    ratings = Passes(client, shuffled=True, n_users=4).record(tmp_path / "t")
-    found = Inversion("momentum-passes").attack(open_transcript(tmp_path / "t").view("server"), 0)
-    right, wrong = score(found, ratings)
-    assert wrong == 0
-    assert right >= 0.8 * (ratings > 0).sum()
-    assert found.options["hypothesis"].startswith(f"{client.passes} passes with momentum")
-    assert ("Nesterov" in found.options["hypothesis"]) == client.nesterov
-
-
-def test_passes_without_momentum_are_not_fitted_with_any(tmp_path: Path):
-    """The drift of the directions says that there is none, before any fit."""
-    for name, client in (("plain", Passer()), ("with it", Passer(momentum=0.9, rate=0.003))):
-        Passes(client, shuffled=True).record(tmp_path / name)
-        view = open_transcript(tmp_path / name).view("server")
-        parts = (in_order(*part) for part in open_clients(view, Found(view), 1))
-        rows = asked(
-            sorted((group for part in parts for group in part), key=lambda one: one.rows.item.shape[1])
-        )
-        assert bool(kinds(rows, 1, (1.0, 2.0, 3.0, 5.0))) == (name == "with it")
 
 
 @pytest.mark.thorough
@@ -381,8 +331,6 @@ def test_another_order_explains_nothing(tmp_path: Path):
 
 def test_minibatches_show_in_the_ranks_of_rows():
     """Two passes: rows of one minibatch have two directions, those of two have four."""
-    from attacks.closed_form.uploads.readings import Rows
-
     rng = np.random.default_rng(0)
     v, u, r = rng.normal(0, 0.5, (22, 6)), rng.normal(0, 0.5, 6), rng.integers(1, 6, 22) * 1.0
     for batch in (1, 5):
@@ -393,13 +341,10 @@ def test_minibatches_show_in_the_ranks_of_rows():
 
 def test_no_pass_starts_where_predictions_are_on_the_flat_of_a_sigmoid(tmp_path: Path):
     """Factors so long that the slope is 0 in floating point: it was divided by."""
-    from attacks.client_rules.local_passes import LocalPasses
-    from attacks.closed_form.uploads.readings import Rows
-    from attacks.inversion.guess import Guess
     from attacks.inversion.pass_starts import pass_starts
 
     Passes().record(tmp_path / "t", {})
-    rule = LocalPasses(1, "sigmoid")
+    rule = LocalUpdates(1, "sigmoid")
     family = rule.families(open_transcript(tmp_path / "t").manifest)[0]
     rng = np.random.default_rng(0)
     v, u = rng.normal(0, 100, (8, 4)), rng.normal(0, 1, 4)

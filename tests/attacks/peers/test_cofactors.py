@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attacks.peers.explicit import mappings, pull_of, read_explicit, starred
+from attacks.peers.explicit import mappings, pull_of, ratings_at, ratings_behind, read_explicit, starred
 from attacks.peers.implicit import sampled_of
-from attacks.peers.sigmoid_grid import ratings_at, ratings_behind
 from tests.oracles.dpmf_yang_peers import STARS, DpmfYang
 
 EPS = float(np.finfo(float).eps)

@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 
 import factorleak as fl
-from attacks.peers.directions import linked_by_direction
-from attacks.peers.naming import candidates, cosine, named
+from attacks.peers.claims import read_senders
 from attacks.peers.planes import linked_by_planes, numbered
-from attacks.peers.reading import read_senders
-from attacks.peers.rounds import dealt_out
 from attacks.peers.row_form import form_of, ratings_of_steps, times_of_gradients
+from attacks.peers.senders import dealt_out, linked_by_direction
+from attacks.peers.weights import candidates, cosine, named
 from audit.factories import make_attack, make_victim
 from audit.scoring.pseudonyms import PRECISION, RECALL, link_scores, senders_of
 from tests.oracles.pdmfrec_peers import LEVELS, Pdmfrec

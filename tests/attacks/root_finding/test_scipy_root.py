@@ -7,12 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attacks.client_rules.semi_als import smooth_weight
 from attacks.root_finding import systems
-from attacks.root_finding.clients import clients_of
-from attacks.root_finding.problems import SemiAlsProblem, SgdProblem
-from attacks.root_finding.scipy_root import Root
-from attacks.root_finding.scipy_solver import METHODS
+from attacks.root_finding.problems import SemiAlsProblem, SgdProblem, clients_of
+from attacks.root_finding.scipy_root import METHODS, Root
 from tests.attacks.closed_form.test_spectral import dense, with_constants
 from tests.oracles.simulator import SCENARIOS, Reference
 
@@ -112,7 +109,7 @@ def test_smoothing_gives_unrated_items_a_second_root():
     alpha, m = 0.1, 0.9
     roots = [0.0, m - alpha / (1 - alpha)]
     items = jnp.array([True, True])
-    weights = smooth_weight(jnp.array(roots), jnp.array(alpha), items)
+    weights = systems.smooth_weight(jnp.array(roots), jnp.array(alpha), items)
     np.testing.assert_allclose(np.asarray(weights) * (np.array(roots) - m), -alpha * m)
     assert 0.5 < roots[1] < 1
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attacks.base import Identities
-from attacks.sums.aggregate import Aggregate
+from attacks.sums.aggregate import NOBODY_ALONE, Aggregate, sums_of_others
 from attacks.sums.broadcast_sums import (
     ITEM_SERVER,
     NO_PAIR,
@@ -20,7 +20,6 @@ from attacks.sums.broadcast_sums import (
     first_step_gradient,
     implied_sums,
 )
-from attacks.sums.parallel_rows import NOBODY_ALONE, sums_of_others
 from audit.experiments import auditing
 from audit.experiments.plan import Audit
 from audit.factories import make_defenses

@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from attacks.trajectory import item_quality
+from attacks.trajectory import exact_weights
 from attacks.trajectory.differencing import from_differences
-from attacks.trajectory.exact_weights import taken_apart
+from attacks.trajectory.exact_weights import candidate_shares, taken_apart
 from attacks.trajectory.hypotheses import fitted_values, log_likelihood_ratio
-from attacks.trajectory.item_quality import candidate_shares
 from audit.factories import make_defenses
 from victims.common.errors import InputError
 from victims.data.synthetic import Synthetic, generate
@@ -225,10 +224,10 @@ def shares():
 
 def test_more_passes_change_nothing(monkeypatch):
     at_rest = shares()
-    monkeypatch.setattr(item_quality, "STILL", 1e-12)
+    monkeypatch.setattr(exact_weights, "STILL", 1e-12)
     assert np.abs(shares() - at_rest).max() < 1e-4
 
 
 def test_a_fit_that_does_not_come_to_rest_says_nothing(monkeypatch):
-    monkeypatch.setattr(item_quality, "PASSES", 1)
+    monkeypatch.setattr(exact_weights, "PASSES", 1)
     assert shares().tolist() == [0.5, 0.5]

@@ -10,11 +10,10 @@ import pytest
 from attacks.base import silent
 from attacks.client_rules.client_update import step_of
 from attacks.trajectory.answers import reconstruct
-from attacks.trajectory.applicability import model_of
 from attacks.trajectory.attack import Trajectory
 from attacks.trajectory.factor_trajectories import Packed
-from attacks.trajectory.order_spread import order_spread
-from attacks.trajectory.passes import fit_clients
+from attacks.trajectory.passes import fit_clients, order_spread
+from attacks.trajectory.trajectory_model import model_of
 from audit.factories import make_defenses
 from audit.scoring.score import score
 from audit.scoring.truth import read_truth

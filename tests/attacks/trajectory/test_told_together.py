@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 import factorleak as fl
-from attacks.trajectory.applicability import model_of
-from attacks.trajectory.judgement import lowered_before_stretching
-from attacks.trajectory.trajectory_model import Fitted
+from attacks.trajectory.answers import lowered_before_stretching
+from attacks.trajectory.trajectory_model import Fitted, model_of
 from audit.scoring.truth import read_truth
 from tests.attacks.closed_form.test_common_numbers import right_differences
 from tests.attacks.closed_form.test_uploads import DECLARED

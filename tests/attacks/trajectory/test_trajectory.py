@@ -11,16 +11,15 @@ import pytest
 
 from attacks.base import silent
 from attacks.client_rules.client_update import step_of
-from attacks.trajectory.applicability import model_of
+from attacks.trajectory.answers import unexplained
 from attacks.trajectory.attack import Trajectory
 from attacks.trajectory.differencing import from_differences
 from attacks.trajectory.factor_trajectories import batches, pack
-from attacks.trajectory.judgement import unexplained
 from attacks.trajectory.least_squares import fit, fit_start
 from attacks.trajectory.normal_equations import Problem, Unknowns, factor_path, normal_equations
 from attacks.trajectory.passes import fit_clients
 from attacks.trajectory.stretched_ratings import unstretch
-from attacks.trajectory.trajectory_model import Fitted
+from attacks.trajectory.trajectory_model import Fitted, model_of
 from audit.factories import make_attack, make_defenses
 from audit.scoring.answers import round_ratings
 from audit.scoring.score import score
