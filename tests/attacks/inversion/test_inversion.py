@@ -580,17 +580,9 @@ def score_of_solved(found: fl.Reconstruction, truth: np.ndarray) -> tuple[int, i
     return sum(value.size for value, _ in pairs), wrong
 
 
-@pytest.mark.parametrize(
-    ("made", "told", "label"),
-    [
-        ({"scale": -0.02}, {}, "any ridge and scale"),
-    ],
-    ids=[
-        "no scale, either",
-    ],
-)
-def test_ratings_are_read_from_one_round(tmp_path: Path, made: dict, told: dict, label: str):
+def test_ratings_are_read_from_one_round(tmp_path: Path):
     """Also by ``any``, where the rule is declared. Without a scale multiples have to leave the grid."""
+    made, told, label = {"scale": -0.02}, {}, "any ridge and scale"
     truth = recorded_of_solved(tmp_path / "t", **made, told=told)
     found = fl.attack(tmp_path / "t", plugins.Inversion())
     answers, wrong = score_of_solved(found, truth)

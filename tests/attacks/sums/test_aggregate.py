@@ -45,11 +45,11 @@ def sparse():
     return generate(Synthetic(users=300, items=900, ratings_per_user=6.0, single=0.1, seed=5))
 
 
-@pytest.mark.parametrize("update", ["sgd"])
-@pytest.mark.parametrize("weighting", ["include-unrated"])
 @pytest.mark.parametrize("clients", [pytest.param(2, marks=pytest.mark.thorough), 5])
-def test_few_clients_are_read_completely(sparse, tmp_path, update, weighting, clients):
+def test_few_clients_are_read_completely(sparse, tmp_path, clients):
     """Also every answer about unrated and sampled items, and all attributes."""
+    weighting = "include-unrated"
+    update = "sgd"
     few = of_users(sparse, np.flatnonzero(np.diff(sparse.indptr) >= 5)[:clients])
     sampling = ["unrated-sampling:rho=1"] if weighting == "include-unrated" else []
     victim = FedMVMF(update=update, weighting=weighting, client_learning_rate=1e-3)

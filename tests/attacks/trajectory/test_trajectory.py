@@ -294,13 +294,8 @@ def model(view):
 
 
 class TestStretched:
-    @pytest.mark.parametrize(
-        ("deviation", "bar"),
-        [
-            (0.02, 0.9),
-        ],
-    )
-    def test_weights_and_ratings(self, community, deviation, bar):
+    def test_weights_and_ratings(self, community):
+        deviation, bar = 0.02, 0.9
         weights = draw(Specification(), community, 0).of(community)
         rng = np.random.default_rng(0)
         value = weights * community.values + deviation * rng.standard_normal(weights.size)
@@ -359,14 +354,9 @@ class TestWhereItDoesNotApply:
             make_attack("trajectory", option)
 
 
-@pytest.mark.parametrize(
-    ("rate", "scale"),
-    [
-        (0.025, 5.0),
-    ],
-)
-def test_a_wrong_declaration_under_normal_noise_bounds_nothing(rate, scale, tmp_path):
+def test_a_wrong_declaration_under_normal_noise_bounds_nothing(tmp_path):
     """Rate or scale far too large: nobody is explained. Before: as if noise alone were there."""
+    rate, scale = 0.025, 5.0
     rule = {"rule": "sgd", "order": "batch", "local_steps": 1, "batch_size": "all", "reduction": "sum"}
     rule |= {"upload": "gradient", "loss": "squared", "link": "identity", "clip": "none", "start": "kept"}
     constants = {"upload_scale": 1.0, "upload_regularization": 0.0}
@@ -390,14 +380,9 @@ def test_a_wrong_declaration_under_normal_noise_bounds_nothing(rate, scale, tmp_
     assert not found.applies
 
 
-@pytest.mark.parametrize(
-    ("centre", "answered"),
-    [
-        (0.0, 20),
-    ],
-)
-def test_few_ratings_agree_with_a_rule_that_others_contradict(centre, answered, tmp_path):
+def test_few_ratings_agree_with_a_rule_that_others_contradict(tmp_path):
     """Ratings less 3, undeclared: rows of two ratings fit all the same, and six were answered wrongly."""
+    centre, answered = 0.0, 20
     rule = {"rule": "sgd", "order": "batch", "local_steps": 1, "batch_size": "all", "reduction": "sum"}
     rule |= {"upload": "gradient", "loss": "squared", "link": "identity", "clip": "none", "start": "kept"}
     constants = {"upload_scale": 1.0, "upload_regularization": 0.0}

@@ -125,9 +125,9 @@ def test_options_of_victims_are_refused(run, recording, tmp_path):
     assert "leave it out" in said
 
 
-@pytest.mark.parametrize("decay", [0.01])
-def test_weights_that_nobody_declared_are_a_leak(run, tmp_path, decay):
+def test_weights_that_nobody_declared_are_a_leak(run, tmp_path):
     """Every client uploads its whole copy of the factors, as most programs do."""
+    decay = 0.01
     rng = np.random.default_rng(0)
     items = rng.normal(0, 0.3, (N_ITEMS, K)).astype(np.float32)
     with Recorder(tmp_path / "run", rating_levels=LEVELS) as recorder:

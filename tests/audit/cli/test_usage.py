@@ -174,8 +174,8 @@ class TestRepeatedOptions:
         assert {row["defense"] for row in rows} == {"laplace:scale=0", "laplace:scale=2"}
 
     @pytest.mark.thorough
-    @pytest.mark.parametrize("words", [["--defenses", "none", "laplace:b=2"]])
-    def test_defenses_of_compare(self, run, tmp_path, words):
+    def test_defenses_of_compare(self, run, tmp_path):
+        words = ["--defenses", "none", "laplace:b=2"]
         rest = [*ONE, "--attack", "guess-majority", "--adversary", "server", "--rounds", 0, "--trained", 2]
         code, text, _ = run(
             "compare", *words, *rest, "--runs", 1, "--jobs", 1, "--out", tmp_path / "C", "--json"
