@@ -108,17 +108,16 @@ def test_noise_is_not_answered():
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    ("program", "rows"),
+    "program",
     [
-        (CLIENT, noise_alone),
-        (replace(CLIENT, numbers="uniform", epochs=1, batch=ROOM), None),
-        (replace(CLIENT, adam=True, rate=0.01), None),
+        replace(CLIENT, numbers="uniform", epochs=1, batch=ROOM),
+        replace(CLIENT, adam=True, rate=0.01),
     ],
-    ids=["noise", "uniform numbers", "Adam"],
+    ids=["uniform numbers", "Adam"],
 )
-def test_what_is_no_form_of_ratings_is_not_answered_surely(program, rows):
-    """Ten recordings of each."""
-    counts = [wrong_of_sure(replace(program, seed=seed), rows) for seed in range(10)]
+def test_what_is_no_form_of_ratings_is_not_answered_surely(program):
+    """Three recordings of each."""
+    counts = [wrong_of_sure(replace(program, seed=seed)) for seed in range(3)]
     sure, wrong = np.sum(counts, axis=0)
     assert wrong <= 0.05 * sure
 

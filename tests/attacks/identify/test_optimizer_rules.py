@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import factorleak as fl
-from attacks.closed_form.adaptive import adaptive_search
 from attacks.identify.optimizer_rules import ONCE
 from tests.oracles.adaptive_client import LEVELS, AdaptiveClient
 from tests.tools.identify import counted
@@ -19,8 +18,7 @@ from tests.tools.identify import counted
     ("client", "name"),
     [
         (AdaptiveClient("adam", 2), "adam"),
-        pytest.param(AdaptiveClient("adam", 2, decay=0.01), "adamw", marks=pytest.mark.thorough),
-        pytest.param(AdaptiveClient("adagrad", 2), "adagrad", marks=pytest.mark.thorough),
+        (AdaptiveClient("adam", 2, decay=0.01), "adamw"),
     ],
     ids=lambda one: one if isinstance(one, str) else "",
 )
@@ -56,9 +54,8 @@ def test_one_step_is_that_of_all_of_them(tmp_path):
 
 
 @pytest.mark.thorough
-def test_rows_of_that_look_that_are_no_such_steps_tell_no_rule(tmp_path, monkeypatch):
+def test_rows_of_that_look_that_are_no_such_steps_tell_no_rule(tmp_path):
     """Signs of rank one with sizes at random, of which no optimizer is one."""
-    monkeypatch.setattr(adaptive_search, "GOES_ON", 10_000)  # all rules are tried all the same
     rng = np.random.default_rng(0)
     q = rng.normal(0, 0.3, (40, 4))
     with fl.Recorder(tmp_path / "t", rating_levels=list(LEVELS)) as recorder:

@@ -46,14 +46,13 @@ def score(found: Reconstruction, ratings: np.ndarray) -> tuple[int, int]:
     return int(right.sum()), int((~right).sum())
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("program", "least"),
     [
-        pytest.param(Program(), 1.0, marks=pytest.mark.thorough),
-        pytest.param(Program(Client(dtype=np.float32)), 0.98, marks=pytest.mark.thorough),
-        pytest.param(Program(Client(mean=True, rate=0.5), "delta"), 0.98, marks=pytest.mark.thorough),
-        pytest.param(Program(Client(steps=20, rate=0.01)), 0.9, marks=pytest.mark.thorough),
-        pytest.param(Program(biases=True), 1.0, marks=pytest.mark.thorough),
+        (Program(Client(dtype=np.float32)), 0.98),
+        (Program(Client(mean=True, rate=0.5), "delta"), 0.98),
+        (Program(biases=True), 1.0),
     ],
     ids=lambda one: str(one) if isinstance(one, float) else f"{one.client} {one.upload} {one.biases}",
 )
@@ -66,8 +65,7 @@ def test_local_steps_are_read(program: Program, least: float, tmp_path: Path):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("rounded", [8, 2.0**-24], ids=["eight decimals", "24 bits"])
-def test_changes_that_were_rounded_to_so_many_places(tmp_path: Path, rounded: float):
+def test_changes_that_were_rounded_to_so_many_places(tmp_path: Path):
     """As for encryption or masks. Before: nobody was answered."""
     rng = np.random.default_rng(0)
     q, ratings = rng.normal(0, 0.3, (60, 5)), np.zeros((12, 60))
@@ -81,8 +79,7 @@ def test_changes_that_were_rounded_to_so_many_places(tmp_path: Path, rounded: fl
                 error = 0.01 * (own[rated] - copy @ p)
                 copy, p = copy + error[:, None] * p, p + error @ copy
             change = copy - q[rated]
-            places = change.round(8) if rounded == 8 else np.rint(change / rounded) * rounded
-            recorder.upload(0, user, places, rated)
+            recorder.upload(0, user, np.rint(change * 2**24) / 2**24, rated)
     right, wrong = score(
         Inversion(rounds=1).attack(open_transcript(tmp_path / "t").view("server"), 0), ratings
     )
@@ -96,7 +93,7 @@ def test_few_ratings_need_the_rule_and_more_equations_than_unknowns(tmp_path: Pa
     ratings = Program(density=0.08, n_users=12).record(
         tmp_path / "t", {"upload": "weights", "local_steps": 3}
     )
-    found = Inversion().attack(open_transcript(tmp_path / "t").view("server"), 0)
+    found = Inversion("local-steps").attack(open_transcript(tmp_path / "t").view("server"), 0)
     right, wrong = score(found, ratings)
     n_rated = (ratings > 0).sum(axis=1)
     assert wrong == 0
@@ -108,21 +105,17 @@ def test_few_ratings_need_the_rule_and_more_equations_than_unknowns(tmp_path: Pa
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    ("client", "rule", "told"),
+    ("client", "told"),
     [
-        (Client(momentum=0.9), "local-momentum", "one rate, momentum 0.9"),
-        (Client(momentum=0.6), "local-momentum", "one rate and momentum"),
-        (Client(momentum=0.9, dtype=np.float32), "any", "one rate, momentum 0.9"),
-        (Client(momentum=0.9, nesterov=True), "local-momentum", "one rate, momentum 0.9, Nesterov's"),
+        (Client(momentum=0.6), "one rate and momentum"),
+        (Client(momentum=0.9, nesterov=True), "one rate, momentum 0.9, Nesterov's"),
     ],
-    ids=["0.9", "0.6", "single precision, nothing named", "Nesterov's"],
+    ids=["0.6", "Nesterov's"],
 )
-def test_momentum_between_the_steps_of_clients_with_few_ratings(
-    tmp_path: Path, client: Client, rule: str, told: str
-):
+def test_momentum_between_the_steps_of_clients_with_few_ratings(tmp_path: Path, client: Client, told: str):
     """From none on in every round; no client has more ratings than factors. Before: nobody was answered."""
     ratings = Program(client, "delta", density=0.08, n_users=6).record(tmp_path / "t", {"local_steps": 3})
-    found = Inversion(rule, rounds=1).attack(open_transcript(tmp_path / "t").view("server"), 0)
+    found = Inversion("local-momentum", 1).attack(open_transcript(tmp_path / "t").view("server"), 0)
     right, wrong = score(found, ratings)
     n_rated = (ratings > 0).sum(axis=1)
     assert wrong == 0
@@ -137,7 +130,7 @@ def test_noise_is_no_answer(tmp_path: Path):
     with Recorder(tmp_path / "t", rating_levels=[1, 2, 3, 4, 5], rule={"local_steps": 2}) as recorder:
         recorder.broadcast(0, q)
         recorder.upload(0, 0, rng.normal(size=(3, 4)), rng.choice(30, 3, replace=False))
-    found = Inversion().attack(open_transcript(tmp_path / "t").view("server"), 0)
+    found = Inversion("local-steps").attack(open_transcript(tmp_path / "t").view("server"), 0)
     assert not found.blocks
     assert len(found.abstained) == 1
 
@@ -246,7 +239,6 @@ def recorded(
     *,
     bias: float | None = None,
     of_items: float = 0.0,
-    less: float = 0.0,
     clip: float = np.inf,
     highest: int = 5,
     number: type = np.float64,
@@ -265,7 +257,7 @@ def recorded(
             copy, p = q[items], rng.normal(0, 0.4, 4).astype(number)
             b = number(0 if bias is None else rng.normal(0, bias))
             for _ in range(3):
-                error = (ratings[user, items] - less - biases[items] - copy @ p - b).astype(number)
+                error = (ratings[user, items] - biases[items] - copy @ p - b).astype(number)
                 copy, p = copy + number(0.02) * error[:, None] * p, p + number(0.02) * error @ copy
                 b = b if bias is None else b + number(0.02) * error.sum()
             change = copy - q[items]
@@ -290,12 +282,10 @@ def score_of_own_bias(found: Reconstruction, ratings: np.ndarray) -> tuple[int, 
 @pytest.mark.parametrize(
     "program",
     [
-        {"bias": 0.0},
         {"bias": 0.0, "number": np.float32, "declared": False},
-        {"bias": 0.0, "of_items": 0.4},
         {"bias": 0.4, "of_items": 0.4},  # all use both ends of the grid
     ],
-    ids=["from 0", "single precision, undeclared", "beside items'", "of its own beside items'"],
+    ids=["single precision, undeclared", "of its own beside items'"],
 )
 def test_a_bias_that_moves_is_read(tmp_path: Path, program: dict):
     ratings = recorded(tmp_path / "t", **program)
@@ -310,10 +300,8 @@ def test_a_bias_that_moves_is_read(tmp_path: Path, program: dict):
     [
         {"bias": 0.4},  # mirrored
         {"bias": 0.4, "of_items": 0.4, "highest": 4},  # all a level higher
-        {"bias": 0.0, "less": 1.0},  # none of 1: as they are
-        {"bias": 0.0, "less": 0.5},
     ],
-    ids=["no biases of items", "room for a level", "less one", "less a half"],
+    ids=["no biases of items", "room for a level"],
 )
 def test_what_a_bias_leaves_open_is_not_answered(tmp_path: Path, program: dict):
     recorded(tmp_path / "t", **program)
@@ -323,13 +311,8 @@ def test_what_a_bias_leaves_open_is_not_answered(tmp_path: Path, program: dict):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(
-    "program",
-    [{"clip": 0.15}, {"clip": 0.05, "declared": False}, {"clip": 0.15, "number": np.float32}],
-    ids=["some", "all", "some, single precision"],
-)
-def test_uploads_that_are_clipped_as_a_whole_are_read(tmp_path: Path, program: dict):
-    ratings = recorded(tmp_path / "t", **program)
+def test_uploads_that_are_clipped_as_a_whole_are_read(tmp_path: Path):
+    ratings = recorded(tmp_path / "t", clip=0.05, declared=False)
     right, wrong = score_of_own_bias(answer(tmp_path / "t", "local-steps"), ratings)
     assert wrong == 0
     assert right >= 0.8 * (ratings > 0).sum()
@@ -369,15 +352,10 @@ def recorded_of_pairs(
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(
-    ("each", "attack"),
-    [(True, plugins.Inversion()), (False, plugins.Inversion("bpr"))],
-    ids=["each", "pairs"],
-)
-def test_positives_are_named(tmp_path: Path, each: bool, attack: plugins.Inversion):
+def test_positives_are_named(tmp_path: Path):
     """Also by ``any``, where the loss is declared; undeclared reads one step alone."""
-    used = recorded_of_pairs(tmp_path / "t", each=each, rule={"loss": "bpr"})
-    found = fl.attack(tmp_path / "t", attack)
+    used = recorded_of_pairs(tmp_path / "t", each=False, rule={"loss": "bpr"})
+    found = fl.attack(tmp_path / "t", plugins.Inversion())
     assert not found.abstained
     answers = 0
     for column in found.columns():
@@ -385,7 +363,7 @@ def test_positives_are_named(tmp_path: Path, each: bool, attack: plugins.Inversi
         assert (column["value"] == used[column["user"], column["index"]])[told].all()
         answers += int((column["value"][told] > 0).sum())
     assert answers == used.sum()
-    assert found.options["hypothesis"].startswith("3 steps on " + ("each negative" if each else "pairs"))
+    assert found.options["hypothesis"].startswith("3 steps on pairs")
 
 
 @pytest.mark.thorough
@@ -402,7 +380,7 @@ def test_a_number_of_steps_that_is_declared_wrongly_is_not_believed(tmp_path: Pa
 def test_negatives_that_are_kept_leave_open_which_they_are(tmp_path: Path):
     """With the factor negated and all labels exchanged the same rows are sent."""
     recorded_of_pairs(tmp_path / "t", each=False, fresh=False, rule={"loss": "bpr", "local_steps": 3})
-    found = fl.attack(tmp_path / "t", plugins.Inversion())
+    found = fl.attack(tmp_path / "t", plugins.Inversion("bpr"))
     assert set(found.abstained.values()) == {OPEN_LABEL}
 
 
@@ -475,8 +453,7 @@ def test_the_limit_of_two_factors(tmp_path: Path):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("change", ["anew", "rerated"])
+@pytest.mark.parametrize(("change", "dtype"), [("anew", np.float64), ("rerated", np.float32)])
 def test_rounds_that_do_not_belong_together_are_no_answer(tmp_path: Path, change: str, dtype: type):
     record(tmp_path / "t", 3, **{change: True}, dtype=dtype)
     _, new = read(tmp_path / "t")

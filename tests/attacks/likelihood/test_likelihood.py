@@ -112,7 +112,6 @@ def decoded(view, p, prior, scale, clip=None, law=LAPLACE):
     ("clip", "law"),
     [
         (None, LAPLACE),
-        pytest.param(1.5, LAPLACE, marks=pytest.mark.thorough),
         pytest.param(1.5, NORMAL, marks=pytest.mark.thorough),
     ],
 )
@@ -252,13 +251,6 @@ def test_gain_of_effects():
 
 
 @pytest.mark.thorough
-def test_estimates_the_noise_scale(transcripts):
-    view = transcripts["semi-als", "observed-only"].view("server").during([4])
-    found = make_attack("likelihood").attack(noisy(view.select(view.users[:20]), 0.3, tell=False), 0)
-    assert found.options["noise"] == pytest.approx(0.3, rel=0.05)
-
-
-@pytest.mark.thorough
 def test_reads_normal_noise_by_its_own_law(transcripts):
     """The share of the decoder that is told p and the scale, and the scale itself, of one run."""
     transcript = transcripts["semi-als", "observed-only"]
@@ -291,18 +283,11 @@ def test_without_noise_it_is_the_closed_form(transcripts):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(
-    ("scenario", "rounds", "options"),
-    [
-        (("semi-als", "observed-only"), [4], {"passes": "2", "steps": "9"}),
-        (("sgd", "include-unrated"), [4, 5], {"passes": "2", "steps": "9"}),
-    ],
-)
-def test_pure_noise_is_recognised(transcripts, scenario, rounds, options):
-    """Where p is tied, in few steps, and where it is free; shuffled uploads are tried by the contract."""
-    transcript = transcripts[scenario]
-    view = noisy(transcript.view("server").during(rounds), 0.5, only_noise=True)
-    found = make_attack("likelihood", options).attack(view, 0)
+def test_pure_noise_is_recognised(transcripts):
+    """Where p is free, in few steps; shuffled uploads are tried by the contract."""
+    transcript = transcripts["sgd", "include-unrated"]
+    view = noisy(transcript.view("server"), 0.5, only_noise=True)
+    found = make_attack("likelihood", {"passes": "2", "steps": "9"}).attack(view, 0)
     truth = read_truth(truth_path(transcript.path))
     for row in score(found, view.manifest, truth):
         if not row.metric.startswith(("rated_set", "tpr")):
@@ -473,11 +458,10 @@ class TestModesThatNobodyNeeds:
 
 @pytest.mark.usefixtures("optimised")
 @pytest.mark.thorough
-@pytest.mark.parametrize("scale", [0.1, 0.3])
-def test_reaches_the_decoder_that_is_told_p(transcripts, scale):
+def test_reaches_the_decoder_that_is_told_p(transcripts):
     """The share of the told decoder's accuracy, as a fixed run; the bar is far below what is measured."""
     transcript = transcripts["semi-als", "observed-only"]
-    view = noisy(transcript.view("server"), scale)
+    view = noisy(transcript.view("server"), 0.3)
     found = make_attack("likelihood").attack(view, 0)
     truth = read_truth(truth_path(transcript.path))
     rows = {row.metric: row.summary for row in score(found, view.manifest, truth)}

@@ -53,7 +53,6 @@ def test_rows_are_those_of_the_model(tmp_path, name, options, unit):
     ("name", "options", "adversary", "noise"),
     [
         ("pdmfrec", BATCH, "neighbour:0", 0.05),
-        ("pdmfrec", BATCH, "neighbours:0,1,2", 0.05),
         ("dmf", WALKS, "neighbours:0,1,2,3", 0.005),
     ],
 )
