@@ -34,13 +34,10 @@ BLOCKS = {
         'victim = "pdmfrec"\nmethods = ["pmf"]\nrates = [0.01]\nrounds = [1, 2]\nruns = 1\n',
         "predict --victim pdmfrec --method pmf --rates 0.01 --epochs 2 --runs 1",
     ),
-    "predict dpmf-yang": (
-        'victim = "dpmf-yang"\nmethods = ["dmf"]\nfactors = [2]\nrounds = 2\nruns = 1\n',
-        "predict --victim dpmf-yang --method dmf --factors 2 --epochs 2 --runs 1",
-    ),
     "claims": (
-        'protocols = ["hdpmf"]\nnoises = ["once"]\nepochs = 3\nrounds = 2\nset = { factors = 2 }\n',
-        "claims --protocol hdpmf --noise once --epochs 3 --rounds 2 --set factors=2",
+        'protocols = ["hdpmf"]\nnoises = ["once"]\nepochs = 3\nrounds = 2\nset = { factors = 2 }\n'
+        "bounds = false\n",
+        "claims --protocol hdpmf --noise once --epochs 3 --rounds 2 --set factors=2 --no-bounds",
     ),
     "cost": (
         'victim = "fedmf"\nkey_bits = [1024]\nsample = 2\nset = { factors = 2 }\n',
@@ -51,7 +48,7 @@ BLOCKS = {
         "quality --victim mf --defense laplace:b=1 --rounds 1 --runs 2 --scenario existing",
     ),
 }
-SLOW = {"audit", "claims", "sweep", "predict", "predict dpmf-yang"}
+SLOW = {"audit", "claims", "sweep", "predict"}
 IN_ONE_PROCESS = {"audit", "cost"}
 
 
@@ -175,7 +172,7 @@ def test_costs_are_measured_alone_and_files_read_here(tmp_path):
     places = {cell.task.preset: cell.place for cell in found.cells}
     assert places == {
         "audit": "anywhere", "sweep": "anywhere", "predict mf": "anywhere", "predict pdmfrec": "anywhere",
-        "predict dpmf-yang": "anywhere", "claims": "anywhere", "cost": "alone", "quality": "anywhere",
+        "claims": "anywhere", "cost": "alone", "quality": "anywhere",
     }  # fmt: skip
     (tmp_path / "weights.csv").write_text("kind,id,weight\n")
     text = f"[[predict]]\nmethods = ['hdpmf']\nweights = '{tmp_path / 'weights.csv'}'\n"
