@@ -239,11 +239,7 @@ def test_a_declaration_says_how_many_steps():
         Passer(momentum=0.8, coasts=False, passes=1),
         Passer(momentum=0.8, coasts=False, nesterov=True, batch=2, decay=0.1),
     ],
-    ids=[
-        "Nesterov, minibatches",
-        "the factor alone",
-        "Nesterov, the factor alone",
-    ],
+    ids=["Nesterov, minibatches", "the factor alone", "Nesterov, the factor alone"],
 )
 def test_the_rule_is_that_of_a_program_that_was_written_apart_of_momentum_passes(client: Passer):
     rng = np.random.default_rng(0)

@@ -62,6 +62,7 @@ def test_changes_by_shuffled_minibatches_are_read(read_changes):
     check(CLIENT, *read_changes[1:])
 
 
+@pytest.mark.thorough
 def test_gradients_and_ragged_means_are_read_in_a_late_round():
     lists, _, rounds = GRADIENTS.trained()
     them = forms(lists, rounds[-1], ROOM)
@@ -109,10 +110,7 @@ def test_noise_is_not_answered():
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     "program",
-    [
-        replace(CLIENT, numbers="uniform", epochs=1, batch=ROOM),
-        replace(CLIENT, adam=True, rate=0.01),
-    ],
+    [replace(CLIENT, numbers="uniform", epochs=1, batch=ROOM), replace(CLIENT, adam=True, rate=0.01)],
     ids=["uniform numbers", "Adam"],
 )
 def test_what_is_no_form_of_ratings_is_not_answered_surely(program):

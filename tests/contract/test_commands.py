@@ -21,11 +21,7 @@ from audit.experiments.scenarios import obstacle_of
 from audit.registry import BUILT_IN, COMBINED
 
 SIZE = ["--data", "synthetic:users=12,items=20,ratings_per_user=6"]
-CHEAP = {
-    "laplace": "laplace:scale=2",
-    "paillier": "paillier:ideal=true",
-    "privmvmf": "privmvmf:ideal=true",
-}
+CHEAP = {"laplace": "laplace:scale=2", "paillier": "paillier:ideal=true", "privmvmf": "privmvmf:ideal=true"}
 DEFENSES = [CHEAP.get(name, name) for name in ("none", *BUILT_IN["defenses"], *COMBINED)]
 # semi-als, which compiles most, is in test_cli
 SCENARIOS = [(name, "sgd", "observed-only") for name in BUILT_IN["victims"] if name != "fedmvmf"]

@@ -186,10 +186,7 @@ class TestEveryAttack:
 LONG = ("likelihood", "root-anderson", "root-krylov", "root-linearmixing", "undeclared")
 
 
-@pytest.mark.parametrize(
-    ("scenario", "name"),
-    by_scenario(READERS, LONG),
-)
+@pytest.mark.parametrize(("scenario", "name"), by_scenario(READERS, LONG))
 def test_a_shuffled_transcript_gives_no_advantage(transcripts, name, scenario):
     """The null: gradients dealt out anew. Where an attack answers at all it must not beat the guess,
     and the attack that abstains on what does not fit has an interval that includes 0.

@@ -16,10 +16,7 @@ from tests.tools.identify import counted
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     ("client", "name"),
-    [
-        (AdaptiveClient("adam", 2), "adam"),
-        (AdaptiveClient("adam", 2, decay=0.01), "adamw"),
-    ],
+    [(AdaptiveClient("adam", 2), "adam"), (AdaptiveClient("adam", 2, decay=0.01), "adamw")],
     ids=lambda one: one if isinstance(one, str) else "",
 )
 @pytest.mark.usefixtures("optimised")

@@ -109,11 +109,7 @@ def decoded(view, p, prior, scale, clip=None, law=LAPLACE):
 
 
 @pytest.mark.parametrize(
-    ("clip", "law"),
-    [
-        (None, LAPLACE),
-        pytest.param(1.5, NORMAL, marks=pytest.mark.thorough),
-    ],
+    ("clip", "law"), [(None, LAPLACE), pytest.param(1.5, NORMAL, marks=pytest.mark.thorough)]
 )
 class TestDecoding:
     def test_posterior_by_enumeration(self, tmp_path, clip, law):

@@ -70,11 +70,7 @@ def answers(found):
 
 
 @pytest.mark.parametrize(
-    ("repeated", "loose"),
-    [
-        pytest.param(False, False, marks=pytest.mark.thorough),
-        (True, False),
-    ],
+    ("repeated", "loose"), [pytest.param(False, False, marks=pytest.mark.thorough), (True, False)]
 )
 def test_normal_matrix_is_that_of_automatic_differentiation(repeated, loose):
     """Cost, gradient and Gauss-Newton matrix against plain residuals: fresh noise, noise that repeats, and

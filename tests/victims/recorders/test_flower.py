@@ -248,6 +248,7 @@ def test_the_tutorial_s_app_is_recorded_in_six_lines():
     assert sum(bool(recording.search(line)) for line in TUTORIAL.read_text().splitlines()) == 6
 
 
+@pytest.mark.thorough
 def test_the_tutorial_s_page_prints_what_the_audit_says(tmp_path, run):
     """Before: of an audit that took lists of dense uploads for open ones. The loop is the app's."""
     source = TUTORIAL.read_text()

@@ -290,8 +290,7 @@ class TestGood:
                             uploads.gradients[row, slot], expected[uploads.round, int(user), *key]
                         )
                         np.testing.assert_array_equal(
-                            uploads.broadcast.factors[uploads.position[own, slot]],
-                            state[uploads.round, *key],
+                            uploads.broadcast.factors[uploads.position[own, slot]], state[uploads.round, *key]
                         )
                         seen += 1
         assert seen == len(expected)
@@ -365,8 +364,7 @@ class TestViews:
         null = view.shuffled(1)
         for name in ("round", "sender", "kind", "index"):
             np.testing.assert_array_equal(
-                np.concatenate(getattr(view.messages, name)),
-                np.concatenate(getattr(null.messages, name)),
+                np.concatenate(getattr(view.messages, name)), np.concatenate(getattr(null.messages, name))
             )
         before = np.concatenate(view.messages.gradient)
         after = np.concatenate(null.messages.gradient)
