@@ -247,9 +247,6 @@ class TestMessages:
         assert "Traceback" not in error
         assert list(tmp_path.iterdir()) == []
 
-    def test_unknown_flag(self, run):
-        assert run("audit", "--colour")[0] == 2
-
     def test_train(self, run):
         """Three rounds are too few, and it says so; a model that counts zeros is low on purpose."""
         code, text, _ = run("papers", "train", "--data", SMALL, "--rounds", "1,3")

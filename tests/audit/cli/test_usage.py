@@ -159,11 +159,6 @@ class TestOptionsOfAComponent:
         assert "--option" not in run("list", "attacks", "telepathy:x=1")[2]
 
 
-def test_the_list_of_commands_is_not_cut(run):
-    _, text, _ = run("--help")
-    assert all(not line.endswith("...") for line in text.splitlines()[1:])
-
-
 def test_version(run):
     assert run("--version") == (0, f"factorleak {version('factorleak')}\n", "")
 

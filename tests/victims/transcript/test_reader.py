@@ -301,12 +301,6 @@ class TestGood:
         assert not gradients.flags.writeable  # still the file
         assert not gradients.flags.owndata
 
-    def test_subset_of_clients(self, ratings, tmp_path):
-        record(FedMVMF(), ratings, tmp_path / "t", rounds=[0, 3], users=[5, 2], seed=1)
-        view = open_transcript(tmp_path / "t").view("server")
-        assert view.users.tolist() == [2, 5]
-        assert view.rounds.tolist() == [0, 3]
-
     def test_sparse_state_of_a_large_catalogue(self, tmp_path):
         """A recording may hold the state of the used items only."""
         path = Reference(n_users=2, n_items=5, density=1.0, groups=(), single_raters=0).write(tmp_path / "t")
@@ -383,11 +377,6 @@ class TestWriter:
         with pytest.raises(RuntimeError), TranscriptWriter(tmp_path / "t", manifest):
             raise RuntimeError
         assert list(tmp_path.iterdir()) == []
-
-    def test_nothing_is_overwritten(self, ratings, tmp_path):
-        record(FedMVMF(), ratings, tmp_path / "t", rounds=[0])
-        with pytest.raises(InputError, match="exists"):
-            record(FedMVMF(), ratings, tmp_path / "t", rounds=[0])
 
     def test_same_seed_same_bytes(self, ratings, tmp_path):
         for name in ("a", "b"):
@@ -510,10 +499,7 @@ class TestMisspeltKeys:
         ("where", "key", "meant"),
         [
             ((), "hyper_parameters", "hyperparameters"),
-            ((), "rating_level", "rating_levels"),
             ((), "ratingLevels", "rating_levels"),
-            ((), "defense", "defenses"),
-            (("hyperparameters",), "lamda_factors", "lambda_factors"),
             (("hyperparameters",), "regularisation", "regularization"),
             (("hyperparameters",), "client-learning-rate", "client_learning_rate"),
             (("upload",), "regularisation", "regularization"),
