@@ -161,13 +161,6 @@ class TestHidden:
         assert f"{tmp_path / 'left' / 'victims'} has no __init__.py and hides" in done.stderr
         assert done.stderr.rstrip().endswith("remove or rename that folder")
 
-    def test_one_that_was_imported_before(self, tmp_path):
-        """Before its folder left the path."""
-        (tmp_path / "attacks.py").write_text("")
-        begin = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import attacks; "
-        code = f"{begin}del sys.path[0]; import factorleak"
-        assert f"{tmp_path / 'attacks.py'} hides" in python("-c", code, cwd=tmp_path.parent).stderr
-
 
 @dataclass(frozen=True)
 class Fives:
@@ -233,12 +226,6 @@ class TestOneAfterTheOther:
         assert halved.manifest.defenses == [{"name": "halved"}]
         plain = recorded.view("server").during([0]).messages.gradient
         assert np.allclose(2 * np.concatenate(halved.messages.gradient), np.concatenate(plain))
-
-    def test_options_of_an_object(self, recorded, few, tmp_path):
-        with pytest.raises(fl.InputError, match="options go into the attack"):
-            fl.attack(recorded, Fives(), stars=4)
-        with pytest.raises(fl.InputError, match="must be a name or have the verbs"):
-            fl.record(tmp_path / "t", few, victim=3)
 
     def test_scoring_needs_the_truth(self, recorded):
         found = fl.attack(recorded, "guess-majority")

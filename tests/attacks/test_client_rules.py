@@ -17,7 +17,7 @@ from attacks.client_rules.adaptive_steps import ADAGRAD, ADAM, CONSTANTS, RATE, 
 from attacks.client_rules.biased_steps import BiasedSteps
 from attacks.client_rules.client_update import step_of, unknown_step
 from attacks.client_rules.differentiable import MOST_STEPS
-from attacks.client_rules.local_passes import LOSSES, NAMES, LocalPasses, passes_named, passes_to_try
+from attacks.client_rules.local_passes import LOSSES, NAMES, LocalPasses, passes_to_try
 from attacks.client_rules.local_steps import LocalSteps
 from attacks.client_rules.momentum_passes import MomentumPasses, momentum_to_try
 from attacks.client_rules.named import OURS, broken, rule_named
@@ -136,12 +136,6 @@ def test_the_rule_is_that_of_a_program_that_was_written_apart_of_local_passes(
     assert not np.asarray(rows[7:]).any()
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_family_starts_with_as_many_constants_as_it_frees(name: str):
-    for family in passes_named(name, manifest()).families(manifest()):
-        assert len(family.free) == len(family.start(2.0, 1.0, 1.0))
-
-
 def test_a_declaration_says_what_is_tried_first():
     assert [
         rule.name for rule in passes_to_try(manifest(batch_size=8, reduction="mean", loss="squared"))
@@ -254,11 +248,6 @@ def test_the_rule_is_that_of_a_program_that_was_written_apart_of_momentum_passes
     np.testing.assert_allclose(rows[:7], change, atol=1e-14)
     np.testing.assert_allclose(after, factor, atol=1e-14)
     assert not np.asarray(rows[7:]).any()
-
-
-def test_a_family_starts_with_as_many_constants_as_it_frees_of_momentum_passes():
-    for family in MomentumPasses().families(manifest()):
-        assert len(family.free) == len(family.start(2.0, 1.0, 1.0))
 
 
 def test_a_declaration_says_what_is_tried():

@@ -13,7 +13,6 @@ import pytest
 
 from attacks.base import Reconstruction
 from audit.factories import make_attack, make_defenses, make_victim
-from audit.option_texts import parse_options
 from audit.registry import BUILT_IN
 from audit.scoring.metrics import score_users
 from audit.scoring.score import score
@@ -98,11 +97,6 @@ class TestRegistry:
     def test_attacks_have_their_name(self, name):
         assert make_attack(name).name == name
 
-    def test_text_options(self):
-        attack = make_attack("root-hybr", parse_options(["start-rating=2.5", "factor=none"]))
-        assert attack.start_rating == 2.5  # type: ignore[attr-defined]
-        assert attack.factor is None  # type: ignore[attr-defined]
-
     @pytest.mark.parametrize(
         ("name", "options", "message"),
         [
@@ -116,14 +110,6 @@ class TestRegistry:
     def test_bad_names_and_options(self, name, options, message):
         with pytest.raises(InputError, match=message):
             make_attack(name, options)
-
-    def test_bad_scenario(self):
-        with pytest.raises(InputError, match="update"):
-            make_victim("fedmvmf", {"update": "adam"})
-
-    def test_unknown_pair(self):
-        with pytest.raises(InputError, match="name=value"):
-            parse_options(["factors"])
 
 
 class TestContract:

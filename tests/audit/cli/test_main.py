@@ -310,16 +310,6 @@ def test_rounds():
 class TestStretching:
     """The commands about Hu & Fang 2023."""
 
-    def test_recording_prints_what_is_proved(self, run, tmp_path):
-        words = ["record", tmp_path / "x", "--data", SMALL, "--rounds", "0,1", "--defense", "hdpmf"]
-        code, text, _ = run(*words, "--victim", "mf")
-        assert code == 0
-        assert "the difference of two rounds has no noise" in text
-        words[1] = tmp_path / "y"
-        words[-1] = "hdpmf:noise=fresh"
-        _, text, _ = run(*words, "--victim", "fedmf")
-        assert "nothing is proved: the proof is for mf, and knows nothing of what fedmf sends" in text
-
     @pytest.mark.parametrize(
         ("words", "message"),
         [

@@ -78,16 +78,6 @@ def test_rows_without_a_sender_are_the_reason_everywhere(anonymous, adversary):
     assert found["guess-majority"] == found["undeclared"]
 
 
-@pytest.mark.thorough
-def test_sums_that_no_broadcast_tells_are_told_before(anonymous, program):
-    """Before: the check said that ``aggregate`` applies, the audit that "the server's step of unknown" is not
-    known.
-    """
-    told, found = reasons(program("plain"), "client:3")
-    assert "the recording declares no protocol" in told["aggregate"]
-    assert found["aggregate"] == told["aggregate"]
-
-
 def test_what_is_not_declared_is_called_so(program):
     """Before: Eq. (24) "is about clients that take gradient steps", and a step of "unknown/unknown"."""
     told = {one.attack: one.reason for one in fl.check_transcript(program("plain")).attacks}
@@ -109,12 +99,6 @@ def test_a_truth_under_other_names_is_found_before_anything_runs(run, program, t
     assert facts["truth beside it"].startswith("yes, but the truth has nothing of 20 of the 20 clients")
     with pytest.raises(InputError, match="'phone 0'"):
         fl.score(fl.attack(path, "undeclared"), transcript=path)
-
-
-def test_a_truth_about_some_is_found_before_anything_runs(program):
-    path = program("some", told=lambda client: "nobody" if client == 7 else str(client))
-    with pytest.raises(InputError, match="1 of the 20 clients that upload"):
-        fl.audit_recording(path)
 
 
 def test_a_client_is_an_adversary_by_its_name(run, program, tmp_path):
@@ -152,31 +136,6 @@ def test_names_go_before_numbers(program):
     both = program("both", names=lambda client: client if client else "1", told=lambda c: c if c else "1")
     assert fl.open_transcript(both).view("client:'1'").adversary == "client:0"
     assert fl.open_transcript(both).view("client:1").adversary == "client:1"
-
-
-def test_too_few_clients_for_a_verdict_is_said(program):
-    """Before: INCONCLUSIVE without a word."""
-    path = program("three", n_clients=3)
-    row = fl.score(fl.attack(path, "undeclared"), transcript=path).set_index("metric").loc["rating_accuracy"]
-    assert (row["value"], row["verdict"]) == (1, "INCONCLUSIVE")
-    assert "3 clients are too few" in row["reason"]
-
-
-@pytest.mark.parametrize(
-    ("declared", "says"),
-    [
-        ({"batch_size": "half"}, "batch_size must be a valid integer, or 'all', got half"),
-        ({"batch_size": 0}, "batch_size must be greater than or equal to 1, or 'all', got 0"),
-        ({"clip": "some"}, "clip must be a list, or 'none', got some"),
-        ({"clip": [1, "b"]}, "clip.1 must be a valid number, got b"),
-        ({"reduction": "max"}, "reduction must be 'sum' or 'mean', got max"),
-    ],
-)
-def test_a_wrong_rule_is_told_in_its_own_words(tmp_path, declared, says):
-    """Before: "batch_size.constrained-int: Input should be a valid integer"."""
-    with pytest.raises(InputError) as caught:
-        Recorder(tmp_path / "t", rating_levels=LEVELS, rule=declared)
-    assert str(caught.value) == says
 
 
 def test_what_is_uploaded_is_held_against_the_rows(run, tmp_path):
@@ -266,37 +225,6 @@ def test_open_lists_are_said_with_and_without_truth(run, program, tmp_path):
     with_truth = said("dense with", send=dense)
     assert "uploads name them" not in with_truth
     assert "rated_set_auc 1.000" in with_truth
-
-
-@pytest.mark.thorough
-def test_where_ratings_are_not_read_that_is_said(run, program, tmp_path):
-    """Before: "reads, with rated-set, ... LEAK" and nothing of ratings; the bar named another reason."""
-
-    def noisy(recorder, client, rows, rated):
-        recorder.upload(0, str(client), np.random.default_rng(client).normal(0, 9, rows.shape), rated)
-
-    words = ("--attack", "undeclared", "--attack", "rated-set", "--attack", "spectral", "--fail-on", "leak")
-    code, said, _ = run(
-        "audit", "--transcript", program("with", n_clients=10, send=noisy), *words, "--out", tmp_path / "a"
-    )
-    vain = (
-        "ratings: NOT TESTED: no attack has an answer from what the server sees (undeclared looked in vain)"
-    )
-    assert (code, vain in said) == (1, True)
-    assert "the others count with that guess" in said
-    told = program("without", n_clients=10, send=noisy, truth=False)
-    code, said, bar = run("audit", "--transcript", told, *words, "--out", tmp_path / "b")
-    assert (code, vain in said) == (3, True)
-    assert (
-        "anything that settles it on unknown/observed-only, defense none, adversary server (undeclared" in bar
-    )
-
-
-def test_a_reason_of_one_step_promises_nothing_of_a_rule_that_nobody_declared(program):
-    """Before: "sgd needs two rounds, ... a second round would determine the answer"."""
-    told = {one.attack: one.reason for one in fl.check_transcript(program("plain")).attacks}
-    assert told["spectral"].startswith("one round of clients whose rule is not declared leaves")
-    assert told["trajectory"] == "two rounds in a row are needed, and no two were recorded"
 
 
 def test_without_a_name_the_attack_is_one_that_applies(run, program, tmp_path):
