@@ -121,8 +121,8 @@ def test_what_is_no_form_of_ratings_is_not_answered_surely(program):
 
 
 @pytest.mark.thorough
-def test_three_rounds_are_read_together(tmp_path):
-    program = replace(CLIENT, rounds=3)
+def test_rounds_are_read_together(tmp_path):
+    program = replace(CLIENT, rounds=2)
     lists, ratings, rounds = program.trained()
     table = np.zeros((program.users, program.items))
     for user, (items, stars) in enumerate(zip(lists, ratings, strict=True)):
