@@ -73,12 +73,14 @@ def pytest_collection() -> Generator[None, object, object]:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """A file's tests go to one worker, so that what they share is made, traced and compiled once.
 
-    Not those that compute for long: a few of their files take most of their time.
+    As they are collected, for files of few tests are the longest ones and must not come last. Not those
+    that compute for long: a few of their files take most of their time.
     """
     if config.option.markexpr == "thorough" or config.option.dist != "load":
         return None
     from xdist.scheduler import LoadFileScheduling
 
+    config.option.loadscopereorder = False
     return LoadFileScheduling(config, log)
 
 

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -72,11 +73,6 @@ class TestNames:
         code = f"import sys, factorleak; dir(factorleak); print([m for m in {HEAVY!r} if m in sys.modules])"
         assert python("-c", code, cwd=tmp_path).stdout == "[]\n"
 
-    @pytest.mark.parametrize("name", fl.__all__)
-    def test_every_name_is_there_and_listed(self, name):
-        assert getattr(fl, name) is not None
-        assert name in dir(fl)
-
     def test_what_types_see_is_what_is_loaded(self):
         """The imports under TYPE_CHECKING name the same objects as the lazy ones."""
         tree = ast.parse(Path(fl.__file__).read_text())
@@ -93,10 +89,8 @@ class TestNames:
         for name in set(fl.__all__) & set(found):
             assert getattr(fl, name) is getattr(sys.modules[found[name]], name)
 
-    def test_what_authors_need_lies_below_it(self, tmp_path):
-        code = "from factorleak import plugins; import factorleak.plugins as again; print(again is plugins)"
-        assert python("-c", code, cwd=tmp_path).stdout == "True\n"
-        assert fl.plugins is plugins
+    def test_what_authors_need_lies_below_it(self):
+        assert fl.plugins is plugins is import_module("factorleak.plugins")
         assert not set(fl.__all__) & set(plugins.__all__)
         assert all(getattr(plugins, name) is not None for name in plugins.__all__)
 
@@ -113,10 +107,6 @@ class TestNames:
         with pytest.raises(AttributeError, match="no attribute 'telepathy'"):
             fl.telepathy  # noqa: B018
 
-    def test_version(self, tmp_path):
-        done = python("-m", "factorleak", "--version", cwd=tmp_path)
-        assert done.stdout.split() == ["factorleak", fl.__version__]
-
 
 class TestElsewhere:
     """Where Python has no modules of Unix alone, as on Windows: our code finds none, whoever else does."""
@@ -132,8 +122,8 @@ class TestElsewhere:
 class TestHidden:
     """A stranger's module of the same name as one of our packages, in the folder of a script."""
 
-    @pytest.mark.parametrize("name", PACKAGES)
-    def test_a_file_beside_a_script(self, tmp_path, name):
+    def test_a_file_beside_a_script(self, tmp_path):
+        name = "reports"
         (tmp_path / f"{name}.py").write_text("print('mine')")
         script = tmp_path / "use.py"
         script.write_text("import factorleak")
@@ -151,13 +141,6 @@ class TestHidden:
         assert done.returncode == 2
         assert done.stderr.startswith(f"factorleak: error: {package / '__init__.py'} hides")
         assert done.stderr.count("\n") == 1
-
-    @pytest.mark.thorough
-    def test_the_remedy_works(self, tmp_path):
-        (tmp_path / "audit.py").write_text("")
-        script = tmp_path / "use.py"
-        script.write_text("import factorleak; print(factorleak.list_components('victims')['name'][0])")
-        assert python("-P", script, cwd=tmp_path).stdout == "fedmvmf\n"
 
     def test_a_folder_of_files_hides_nothing(self, tmp_path, monkeypatch):
         (tmp_path / "reports").mkdir()
@@ -177,13 +160,6 @@ class TestHidden:
         done = python("-c", "import factorleak", cwd=tmp_path / "alone")
         assert f"{tmp_path / 'left' / 'victims'} has no __init__.py and hides" in done.stderr
         assert done.stderr.rstrip().endswith("remove or rename that folder")
-
-    def test_one_that_was_imported_before(self, tmp_path):
-        """Before its folder left the path."""
-        (tmp_path / "attacks.py").write_text("")
-        begin = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import attacks; "
-        code = f"{begin}del sys.path[0]; import factorleak"
-        assert f"{tmp_path / 'attacks.py'} hides" in python("-c", code, cwd=tmp_path.parent).stderr
 
 
 @dataclass(frozen=True)
@@ -250,12 +226,6 @@ class TestOneAfterTheOther:
         assert halved.manifest.defenses == [{"name": "halved"}]
         plain = recorded.view("server").during([0]).messages.gradient
         assert np.allclose(2 * np.concatenate(halved.messages.gradient), np.concatenate(plain))
-
-    def test_options_of_an_object(self, recorded, few, tmp_path):
-        with pytest.raises(fl.InputError, match="options go into the attack"):
-            fl.attack(recorded, Fives(), stars=4)
-        with pytest.raises(fl.InputError, match="must be a name or have the verbs"):
-            fl.record(tmp_path / "t", few, victim=3)
 
     def test_scoring_needs_the_truth(self, recorded):
         found = fl.attack(recorded, "guess-majority")

@@ -62,6 +62,7 @@ def test_changes_by_shuffled_minibatches_are_read(read_changes):
     check(CLIENT, *read_changes[1:])
 
 
+@pytest.mark.thorough
 def test_gradients_and_ragged_means_are_read_in_a_late_round():
     lists, _, rounds = GRADIENTS.trained()
     them = forms(lists, rounds[-1], ROOM)
@@ -108,40 +109,34 @@ def test_noise_is_not_answered():
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    ("program", "rows"),
-    [
-        (CLIENT, noise_alone),
-        (replace(CLIENT, numbers="uniform", epochs=1, batch=ROOM), None),
-        (replace(CLIENT, adam=True, rate=0.01), None),
-    ],
-    ids=["noise", "uniform numbers", "Adam"],
+    "program",
+    [replace(CLIENT, numbers="uniform", epochs=1, batch=ROOM), replace(CLIENT, adam=True, rate=0.01)],
+    ids=["uniform numbers", "Adam"],
 )
-def test_what_is_no_form_of_ratings_is_not_answered_surely(program, rows):
-    """Ten recordings of each."""
-    counts = [wrong_of_sure(replace(program, seed=seed), rows) for seed in range(10)]
+def test_what_is_no_form_of_ratings_is_not_answered_surely(program):
+    """Three recordings of each."""
+    counts = [wrong_of_sure(replace(program, seed=seed)) for seed in range(3)]
     sure, wrong = np.sum(counts, axis=0)
     assert wrong <= 0.05 * sure
 
 
 @pytest.mark.thorough
-def test_three_rounds_are_worth_no_less_than_one(tmp_path):
-    program = replace(CLIENT, rounds=3)
+def test_rounds_are_read_together(tmp_path):
+    program = replace(CLIENT, rounds=2)
     lists, ratings, rounds = program.trained()
     table = np.zeros((program.users, program.items))
     for user, (items, stars) in enumerate(zip(lists, ratings, strict=True)):
         table[user, items] = stars
-    right = []
-    for n_rounds in (1, 3):
-        with fl.Recorder(tmp_path / str(n_rounds), rating_levels=STARS) as recorder:
-            for turn, sent in enumerate(rounds[:n_rounds]):
-                recorder.broadcast(turn, sent.factors)
-                for user, items in enumerate(lists):
-                    recorder.upload(turn, user, sent.rows[user], items)
-        found = fl.attack(tmp_path / str(n_rounds), "undeclared")
-        user, item, value = item_answers(found, table, tuple(STARS))
-        right.append(int((np.abs(value - table[user, item]) < 0.25).sum()))
-        assert right[-1] >= 0.95 * user.size
-    assert right[1] >= right[0] >= 0.9 * (table > 0).sum()
+    with fl.Recorder(tmp_path / "t", rating_levels=STARS) as recorder:
+        for turn, sent in enumerate(rounds):
+            recorder.broadcast(turn, sent.factors)
+            for user, items in enumerate(lists):
+                recorder.upload(turn, user, sent.rows[user], items)
+    found = fl.attack(tmp_path / "t", "undeclared")
+    user, item, value = item_answers(found, table, tuple(STARS))
+    right = int((np.abs(value - table[user, item]) < 0.25).sum())
+    assert right >= 0.95 * user.size
+    assert right >= 0.9 * (table > 0).sum()
 
 
 # The posterior against one that is written for reading

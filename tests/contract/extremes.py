@@ -12,7 +12,8 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -32,26 +33,20 @@ from victims.transcript.reader import open_transcript
 from victims.transcript.view import View
 
 FACTORS, N_USERS, N_ITEMS, GROUPS = 3, 6, 12, ((0, 1, 2), (3, 4))
-NUMBERS = (
-    0.0,
-    *(5e-324, 1e-320, 1e-308, 1e-160, 1e-110, 1e-60, 1e-38, 1e-28, 1e-16, 1e-8),
-    *(1e8, 1e16, 1e28, 1e38, 1e60, 1e110, 1e150, 1e300, 1.7e308),
-    *(-1e-300, -1e-28, -1.0, -1e28, -1e150),
-)
-WHOLE = (-(2**31), -1, 0, 1, 2, 3, 1000, 2**31 - 1, 2**31, 10**12, 10**30)
+NUMBERS = (0.0, 5e-324, 1e-308, 1e-60, 1e-28, 1e-8, 1e8, 1e28, 1e60, 1e150, 1.7e308, -1e-28, -1.0, -1e28)
 CONSTANTS = (
-    "lambda_attributes",
-    "lambda_factors",
-    "alpha",
-    "server_learning_rate",
-    "client_learning_rate",
-    "learning_rate",
-    "regularization",
-    "step_regularization",
-    "epochs",
-    "adam_epsilon",
+    *("lambda_attributes", "lambda_factors", "alpha", "server_learning_rate", "client_learning_rate"),
+    *("learning_rate", "regularization", "step_regularization", "epochs", "adam_epsilon"),
 )
-CLEAR = ("spectral", "grid", "eq24-printed", "eq24-corrected", "aggregate", "rated-set")
+ROWS: dict[str, Any] = {  # of a table: places, or a kind, or a round
+    "everywhere": slice(None), "one row": slice(4, 5), "one client or many items": slice(0, 9),
+    "the attributes": "attribute", "the items": "item", "the last round": 1,
+}  # fmt: skip
+HOW: dict[str, Callable[[np.ndarray, float], Any]] = {
+    "times": lambda part, value: np.clip(part * value, -1.7e308, 1.7e308),
+    "all": lambda part, value: value,
+    "first": lambda part, value: np.concatenate([np.full((len(part), 1), value), part[:, 1:]], axis=1),
+}
 LOOKS_FIRST = ("likelihood", "aggregate")  # what they lack may show only in the rows
 SCENARIOS = tuple((u, w) for u in ("semi-als", "sgd") for w in ("observed-only", "include-unrated"))
 SEEN = ("server", "eavesdropper", "server+client", "client:1", "decrypter", "item-server")
@@ -135,142 +130,84 @@ class Extreme:
 
 def extremes() -> list[Extreme]:
     """All of them, in an order that does not change."""
-    found = [
-        *_of_tables(),
-        *_of_constants(),
-        *_of_levels(),
-        *_of_sizes(),
-        *_of_defenses(),
-        *_of_structure(),
-        *_of_encryption(),
-    ]
+    found = [*_of_tables(), *_of_constants(), *_of_structure(), *_of_encryption()]
     assert len({one.name for one in found}) == len(found)
     return found
 
 
+def _put(d: Draft, table: str, column: str, value: float, rows: str, how: str) -> None:
+    columns, here = getattr(d, table), ROWS[rows]
+    if not isinstance(here, slice):
+        here = np.flatnonzero(columns["kind" if isinstance(here, str) else "round"] == here)
+    with np.errstate(all="ignore"):
+        columns[column][here] = HOW[how](columns[column][here], value)
+
+
+def _narrow(d: Draft, table: str, column: str, value: float) -> None:
+    columns = getattr(d, table)
+    columns[column] = np.clip(columns[column] * value, -3e38, 3e38).astype(np.float32)
+
+
+def _noisy(d: Draft, value: float) -> None:
+    d.state["noise_scale"] = np.full_like(d.state["factor"], value)
+    d.manifest["defenses"] = [{"name": "objective-noise", "noise": "fresh"}]
+
+
 def _of_tables() -> Iterator[Extreme]:
     for table, column in (("state", "factor"), ("messages", "gradient")):
-        for value in NUMBERS:
-            for where, rows in (
-                ("everywhere", slice(None)),
-                ("one row", slice(4, 5)),
-                ("one client or many items", slice(0, 9)),
-                ("the attributes", "attribute"),
-                ("the items", "item"),
-                ("the last round", 1),
-            ):
-                for how in ("times", "all", "first"):
-
-                    def change(
-                        d: Draft, table: str = table, column: str = column, value: float = value,
-                        rows: Any = rows, how: str = how,
-                    ) -> None:  # fmt: skip
-                        columns = getattr(d, table)
-                        numbers = columns[column]
-                        here = rows
-                        if not isinstance(rows, slice):
-                            here = np.flatnonzero(
-                                columns["kind" if isinstance(rows, str) else "round"] == rows
-                            )
-                        with np.errstate(all="ignore"):
-                            if how == "times":
-                                scaled = numbers[here] * value
-                                numbers[here] = np.clip(scaled, -1.7e308, 1.7e308)
-                            elif how == "all":
-                                numbers[here] = value
-                            else:
-                                part = numbers[here]
-                                part[:, 0] = value
-                                numbers[here] = part
-
-                    yield Extreme(f"{column} {how} {value:g} {where}", change)
+        for value, rows, how in product(NUMBERS, ROWS, HOW):
+            change = partial(_put, table=table, column=column, value=value, rows=rows, how=how)
+            yield Extreme(f"{column} {how} {value:g} {rows}", change)
         for value in (0.0, 1e-45, 1e-38, 1e-20, 1.0, 1e20, 3e38):
-
-            def narrow(d: Draft, table: str = table, column: str = column, value: float = value) -> None:
-                columns = getattr(d, table)
-                with np.errstate(all="ignore"):
-                    small = np.clip(columns[column] * value, -3e38, 3e38)
-                    columns[column] = small.astype(np.float32)
-
-            yield Extreme(f"{column} float32 times {value:g}", narrow)
-        for name in ("round", "index", "sender", "receiver"):
-            for number in WHOLE[:9]:
-
-                def put(d: Draft, table: str = table, name: str = name, number: int = number) -> None:
-                    if name in getattr(d, table):
-                        column = getattr(d, table)[name].astype(np.int64)
-                        column[3] = number
-                        getattr(d, table)[name] = column
-
-                yield Extreme(f"{table} {name} = {number}", put)
+            yield Extreme(
+                f"{column} float32 times {value:g}", partial(_narrow, table=table, column=column, value=value)
+            )
     for value in NUMBERS:
+        yield Extreme(f"noise_scale = {value:g}", partial(_noisy, value=value))
 
-        def noisy(d: Draft, value: float = value) -> None:
-            d.state["noise_scale"] = np.full_like(d.state["factor"], value)
-            d.manifest["defenses"] = [{"name": "objective-noise", "noise": "fresh"}]
 
-        yield Extreme(f"noise_scale = {value:g}", noisy)
+def _constant(d: Draft, protocol: str, name: str, value: float | None) -> None:
+    _as(d, protocol)
+    d.manifest["hyperparameters"][name] = value
+    if value is None:
+        del d.manifest["hyperparameters"][name]
+
+
+def _nothing(d: Draft, protocol: str) -> None:
+    _as(d, protocol)
+    d.manifest["hyperparameters"] = {}
+
+
+def _equal(d: Draft, protocol: str) -> None:
+    _as(d, protocol)
+    for columns, name in ((d.state, "factor"), (d.messages, "gradient")):
+        first = columns["round"] == 0
+        columns[name][~first] = columns[name][first]
+
+
+def _adam(d: Draft, name: str, value: float, features: Any) -> None:
+    d.manifest["item_features"] = features
+    d.manifest["hyperparameters"] |= {"adam_epsilon": 1e-8, "server_learning_rate": 100.0, name: value}
+
+
+def _upload(d: Draft, key: str, value: Any) -> None:
+    d.manifest["upload"][key] = value
 
 
 def _of_constants() -> Iterator[Extreme]:
     for protocol in ("fedmvmf", "fedmf", "mf"):
-        for name in CONSTANTS:
-            for value in NUMBERS:
-
-                def change(
-                    d: Draft, protocol: str = protocol, name: str = name, value: float = value
-                ) -> None:
-                    _as(d, protocol)
-                    d.manifest["hyperparameters"][name] = value
-
-                yield Extreme(f"{protocol} {name} = {value:g}", change, protocol == "fedmvmf")
-
-            def without(d: Draft, protocol: str = protocol, name: str = name) -> None:
-                _as(d, protocol)
-                d.manifest["hyperparameters"].pop(name, None)
-
-            yield Extreme(f"{protocol} without {name}", without, protocol == "fedmvmf")
-
-        def nothing(d: Draft, protocol: str = protocol) -> None:
-            _as(d, protocol)
-            d.manifest["hyperparameters"] = {}
-
-        yield Extreme(f"{protocol} without constants", nothing, protocol == "fedmvmf")
-
-        def plain(d: Draft, protocol: str = protocol) -> None:
-            _as(d, protocol)
-
-        yield Extreme(f"{protocol} as it is", plain, protocol == "fedmvmf")
-
-        def equal(d: Draft, protocol: str = protocol) -> None:
-            _as(d, protocol)
-            for columns, name in ((d.state, "factor"), (d.messages, "gradient")):
-                first = columns["round"] == 0
-                columns[name][~first] = columns[name][first]
-
-        yield Extreme(f"{protocol} equal rounds", equal, protocol == "fedmvmf")
+        own = protocol == "fedmvmf"
+        for name, value in product(CONSTANTS, (*NUMBERS, None)):
+            said = f"{protocol} {name} = {value:g}" if value is not None else f"{protocol} without {name}"
+            yield Extreme(said, partial(_constant, protocol=protocol, name=name, value=value), own)
+        for said, change in (("without constants", _nothing), ("as it is", _as), ("equal rounds", _equal)):
+            yield Extreme(f"{protocol} {said}", partial(change, protocol=protocol), own)
     for features in ([[0]] * N_ITEMS, [[number % 3] for number in range(N_ITEMS)]):
-        for name in ("lambda_factors", "lambda_attributes", "adam_epsilon", "server_learning_rate"):
-            for value in NUMBERS:
-
-                def adam(d: Draft, name: str = name, value: float = value, features: Any = features) -> None:
-                    d.manifest["item_features"] = features
-                    d.manifest["hyperparameters"] |= {"adam_epsilon": 1e-8, "server_learning_rate": 100.0}
-                    d.manifest["hyperparameters"][name] = value
-
-                yield Extreme(f"{len(set(map(tuple, features)))} features, {name} = {value:g}", adam)
-    for key in ("scale", "regularization"):
-        for value in NUMBERS:
-
-            def upload(d: Draft, key: str = key, value: float = value) -> None:
-                d.manifest["upload"][key] = value
-
-            yield Extreme(f"upload {key} = {value:g}", upload)
-
-    def zeros(d: Draft) -> None:
-        d.manifest["upload"]["zeros_if_unrated"] = True
-
-    yield Extreme("zeros if unrated", zeros)
+        for name, value in product(("lambda_factors", "adam_epsilon", "server_learning_rate"), NUMBERS):
+            change = partial(_adam, name=name, value=value, features=features)
+            yield Extreme(f"{len(set(map(tuple, features)))} features, {name} = {value:g}", change)
+    for key, value in (*product(("scale", "regularization"), NUMBERS), ("zeros_if_unrated", True)):
+        yield Extreme(f"upload {key} = {value:g}", partial(_upload, key=key, value=value))
 
 
 def _as(d: Draft, protocol: str) -> None:
@@ -286,125 +223,10 @@ def _as(d: Draft, protocol: str) -> None:
         }  # fmt: skip
 
 
-def _of_levels() -> Iterator[Extreme]:
-    spans: dict[str, list[float]] = {
-        f"1..5 times {v:g}": [v * k for k in range(1, 6)] for v in NUMBERS if v > 0
-    }
-    spans = {name: [min(level, 1.7e308) for level in levels] for name, levels in spans.items()}
-    spans |= {f"one level {v:g}": [v] for v in NUMBERS}
-    spans |= {
-        "half stars": [k / 2 for k in range(1, 11)],
-        "1000 levels": [float(k) for k in range(1, 1001)],
-        "1001 levels": [float(k) for k in range(1, 1002)],
-        "1000 close levels": [1 + k * 1e-12 for k in range(1000)],
-        "two levels side by side": [1.0, np.nextafter(1.0, 2)],
-        "two levels": [1.0, 2.0],
-        "from 1e-300 to 1e300": [1e-300, 1e300],
-        "from 1 to 1e300": [1.0, 1e300],
-        "uneven": [1e-6, 1.0, 1e6],
-        "percent": [float(k) for k in range(1, 101)],
-    }
-    for name, levels in spans.items():
-
-        def change(d: Draft, levels: list[float] = levels) -> None:
-            d.manifest["rating_levels"] = levels
-
-        yield Extreme(f"levels {name}", change)
-
-
-def _of_sizes() -> Iterator[Extreme]:
-    for name in ("n_users", "n_items", "n_attributes", "factors", "version"):
-        for number in WHOLE:
-
-            def change(d: Draft, name: str = name, number: int = number) -> None:
-                d.manifest[name] = number
-
-            yield Extreme(f"{name} = {number}", change)
-    lists: dict[str, tuple[str, Any]] = {
-        "rounds 0": ("rounds", [0]),
-        "rounds huge": ("rounds", [10**30]),
-        "groups none": ("attribute_groups", []),
-        "groups empty": ("attribute_groups", [[], []]),
-        "groups one each": ("attribute_groups", [[0], [1], [2], [3], [4]]),
-        "groups all in one": ("attribute_groups", [[4, 3, 2, 1, 0]]),
-        "groups beyond": ("attribute_groups", [[2**31 - 1]]),
-        "groups of 10^30": ("attribute_groups", [[10**30]]),
-        "groups many empty": ("attribute_groups", [[] for _ in range(300)]),
-        "features none each": ("item_features", [[] for _ in range(N_ITEMS)]),
-        "features one": ("item_features", [[0] for _ in range(N_ITEMS)]),
-        "features huge": ("item_features", [[2**31 - 1] for _ in range(N_ITEMS)]),
-        "parties more": ("parties", {"server": -1, "item_server": -2, "helper": -(2**31 - 1)}),
-        "parties empty": ("parties", {}),
-        "parties beyond": ("parties", {"server": -(10**30)}),
-        "party of many names": ("parties", {"server": -1, "item_server": -1}),
-    }
-    for name, (key, value) in lists.items():
-
-        def put(d: Draft, key: str = key, value: Any = value) -> None:
-            d.manifest[key] = value
-
-        yield Extreme(name, put)
-    for start in (1, 2**31 - 2):
-
-        def shift(d: Draft, start: int = start) -> None:
-            for columns in (d.state, d.messages):
-                columns["round"] = (columns["round"].astype(np.int64) + start).astype(np.int32)
-            d.manifest["rounds"] = [start, start + 1]
-
-        yield Extreme(f"rounds from {start}", shift)
-
-    def apart(d: Draft) -> None:
-        for columns in (d.state, d.messages):
-            columns["round"] = np.where(columns["round"] == 0, 0, 2**31 - 1).astype(np.int32)
-        d.manifest["rounds"] = [2**31 - 1, 0]
-
-    yield Extreme("rounds far apart", apart)
-
-
-def _nested(depth: int) -> Any:
-    found: Any = 1
-    for _ in range(depth):
-        found = [found]
-    return found
-
-
-def _of_defenses() -> Iterator[Extreme]:
-    keys = {
-        "laplace": ("scale", "clip"),
-        "gaussian": ("scale", "clip"),
-        "unrated-sampling": ("rho",),
-        "stretching": ("threshold",),
-        "personalized-sampling": ("threshold",),
-        "objective-noise": ("scale", "noise"),
-        "paillier": ("key_bits",),
-    }
-    strange: tuple[Any, ...] = (None, "x", True, [], {}, [1.0], float("nan"), float("inf"), 10**30, 10**400)
-    for name, options in keys.items():
-        for option in options:
-            for value in (*NUMBERS, *strange):
-
-                def change(d: Draft, name: str = name, option: str = option, value: Any = value) -> None:
-                    d.manifest["defenses"] = [{"name": name, option: value}]
-
-                shown = f"{value:g}" if isinstance(value, float) else str(value)[:20] + type(value).__name__
-                yield Extreme(f"{name} {option} = {shown}{len(str(value))}", change)
-
-        def twice(d: Draft, name: str = name) -> None:
-            d.manifest["defenses"] = [{"name": name, "scale": 0.1}, {"name": name, "scale": 0.1}]
-
-        yield Extreme(f"{name} twice", twice)
-    others: dict[str, Any] = {
-        f"nested {depth} deep": [{"name": "x", "y": _nested(depth)}] for depth in (3, 30, 200, 900)
-    }
-    for name in (None, 1, [], {}, ["laplace"], True, "", "x" * 100_000):
-        others[f"name {str(name)[:20]}{type(name).__name__}"] = [{"name": name, "scale": 1.0}]
-    others |= {"no name": [{}], "thousands": [{"name": "x"}] * 5000, "text": "laplace", "a list": [[]]}
-    for label, value in others.items():
-
-        def put(d: Draft, value: Any = value) -> None:
-            d.manifest["defenses"] = value
-
-        yield Extreme(f"defenses {label}", put)
+def _chosen(d: Draft, which: Callable[[dict[str, Any]], np.ndarray], zero: bool) -> None:
+    d.keep("messages", which(d.messages))
+    if zero:
+        d.messages["gradient"][:] = 0
 
 
 def _of_structure() -> Iterator[Extreme]:
@@ -423,13 +245,7 @@ def _of_structure() -> Iterator[Extreme]:
     }
     for name, which in chosen.items():
         for zero in (False, True):
-
-            def change(d: Draft, which: Any = which, zero: bool = zero) -> None:
-                d.keep("messages", which(d.messages))
-                if zero:
-                    d.messages["gradient"][:] = 0
-
-            yield Extreme(f"{name}{' of zeros' * zero}", change)
+            yield Extreme(f"{name}{' of zeros' * zero}", partial(_chosen, which=which, zero=zero))
 
     def lone(d: Draft) -> None:
         d.keep("messages", d.messages["round"] == 1)
@@ -468,13 +284,9 @@ def _of_structure() -> Iterator[Extreme]:
         d.messages["receiver"] = (d.messages["sender"] + 1) % N_USERS
 
     yield Extreme("rows go to peers", to_peers)
-    for value in NUMBERS:
-        for where in ("decrypted", "of the item server"):
-
-            def sums(d: Draft, value: float = value, where: str = where) -> None:
-                _add_sums(d, value, where == "decrypted")
-
-            yield Extreme(f"sums times {value:g} {where}", sums)
+    for value, where in product(NUMBERS, ("decrypted", "of the item server")):
+        change = partial(_add_sums, value=value, decrypted=where == "decrypted")
+        yield Extreme(f"sums times {value:g} {where}", change)
 
 
 def _add_sums(d: Draft, value: float, decrypted: bool) -> None:

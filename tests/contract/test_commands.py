@@ -21,14 +21,10 @@ from audit.experiments.scenarios import obstacle_of
 from audit.registry import BUILT_IN, COMBINED
 
 SIZE = ["--data", "synthetic:users=12,items=20,ratings_per_user=6"]
-CHEAP = {
-    "laplace": "laplace:scale=2",
-    "paillier": "paillier:ideal=true",
-    "privmvmf": "privmvmf:ideal=true",
-}
+CHEAP = {"laplace": "laplace:scale=2", "paillier": "paillier:ideal=true", "privmvmf": "privmvmf:ideal=true"}
 DEFENSES = [CHEAP.get(name, name) for name in ("none", *BUILT_IN["defenses"], *COMBINED)]
 # semi-als, which compiles most, is in test_cli
-SCENARIOS = [(name, "sgd", "observed-only") for name in BUILT_IN["victims"]]
+SCENARIOS = [(name, "sgd", "observed-only") for name in BUILT_IN["victims"] if name != "fedmvmf"]
 SCENARIOS.append(("fedmvmf", "sgd", "include-unrated"))
 GRAPHS = ("pdmfrec", "dpmf-yang", "dmf")  # clients who send to each other: a server sees nothing of them
 NOISY = [name for name, parts in COMBINED.items() if "objective-noise" in parts]
@@ -67,25 +63,24 @@ def rows_are_honest(folder):
         assert not INTERNAL.match(row["reason"]), row
 
 
-MIDDLE = ("fedmvmf", "sgd", "observed-only")  # what the other scenarios of fedmvmf show together
+ONE_OF_A_KIND = ("gaussian", "objective-noise", "paillier:ideal=true", "secure-sum")
 
-# unrated items take part where they are sampled; the other defenses do not ask
 PAIRS = [
     pytest.param(
         scenario,
         defense,
         id="-".join((*scenario, defense)),
         # every defense with one victim, and every victim without one and under noise
-        marks=[]
-        if scenario[0] == "decentralised-mf"
-        or (defense.startswith(("none", "laplace")) and scenario != MIDDLE)
-        or (scenario[2] == "include-unrated" and scenario[1] == "sgd")
-        else [pytest.mark.thorough],
+        marks=[pytest.mark.thorough]
+        if defense in ONE_OF_A_KIND and scenario[0] != "decentralised-mf"
+        else [],
     )
     for scenario in SCENARIOS
     for defense in DEFENSES
-    if scenario[2] == "observed-only"
-    or defense.startswith(("none", "laplace", "unrated", "paillier", "priv"))
+    if scenario[0] == "decentralised-mf"
+    or defense.startswith(("none", "laplace"))
+    or (scenario[2] == "include-unrated" and defense.startswith(("unrated", "paillier", "priv")))
+    or (scenario[2] == "observed-only" and defense in ONE_OF_A_KIND)
 ]
 
 
@@ -117,11 +112,10 @@ class TestVictimsAndDefenses:
         ends_well("papers", "quality", *words, "--defense", defense, "--rounds", 1, "--runs", 1, "--jobs", 1,
                   "--scenario", "existing", "--out", tmp_path / "Q")  # fmt: skip
         ends_well("papers", "cost", *words, "--defense", defense, "--sample", 2, "--key-bits", 1024,
-                 "--no-phe",
-                  "--out", tmp_path / "K")  # fmt: skip
+                   "--no-phe", "--out", tmp_path / "K")  # fmt: skip
 
 
-SPARED = ("fedmf", "decentralised-mf", "dmf", "dpmf-yang")
+SPARED = ("decentralised-mf",)
 VICTIMS = [
     pytest.param(
         scenario,
@@ -130,7 +124,7 @@ VICTIMS = [
         marks=[] if scenario[0] == "pdmfrec" else [pytest.mark.thorough],
     )
     for scenario in SCENARIOS
-    if scenario != MIDDLE  # include-unrated stands for both
+    if scenario[0] in ("pdmfrec", "decentralised-mf", "fedmvmf")
 ]
 
 
@@ -172,19 +166,8 @@ class TestPaper002:
     def test_what_has_no_such_noise(self, ends_well, tmp_path, name):
         """Methods are defenses that say when noise is drawn."""
         for command, option in (("papers predict", "--method"), ("claims", "--protocol")):
-            words = [
-                *command.split(),
-                *SIZE,
-                option,
-                name,
-                "--epochs",
-                2,
-                "--jobs",
-                1,
-                "--out",
-                tmp_path / command,
-            ]
-            assert ends_well(*words)[0] == 2
+            words = [*command.split(), *SIZE, option, name, "--epochs", 2, "--jobs", 1]
+            assert ends_well(*words, "--out", tmp_path / command)[0] == 2
 
     @pytest.mark.thorough
     def test_claims(self, ends_well, tmp_path):

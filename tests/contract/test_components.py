@@ -13,7 +13,6 @@ import pytest
 
 from attacks.base import Reconstruction
 from audit.factories import make_attack, make_defenses, make_victim
-from audit.option_texts import parse_options
 from audit.registry import BUILT_IN
 from audit.scoring.metrics import score_users
 from audit.scoring.score import score
@@ -34,21 +33,20 @@ SOLVERS = [name for name in ATTACKS if name.startswith(("root-", "likelihood"))]
 # what computes for long meets one scenario, solvers one of each weighting and update in turn
 MET = {name: SCENARIOS[(0, 3)[place % 2]] for place, name in enumerate(SOLVERS)}
 MET |= dict.fromkeys(("inversion", "trajectory", "undeclared"), SCENARIOS[3])
-THOROUGHLY = ("root-hybr", "likelihood")  # which meet the others, too
 
 
 def by_scenario(names, thorough=()):
-    """Attacks by scenarios; those of ``thorough`` are thorough everywhere."""
+    """Attacks by scenarios; those of ``thorough`` are thorough."""
     return [
         pytest.param(
             scenario,
             name,
             id="/".join((*scenario, name)),
-            marks=[pytest.mark.thorough] if MET.get(name, scenario) != scenario or name in thorough else [],
+            marks=[pytest.mark.thorough] if name in thorough else [],
         )
         for scenario in SCENARIOS
         for name in names
-        if MET.get(name, scenario) == scenario or name in THOROUGHLY
+        if MET.get(name, scenario) == scenario
     ]
 
 
@@ -99,11 +97,6 @@ class TestRegistry:
     def test_attacks_have_their_name(self, name):
         assert make_attack(name).name == name
 
-    def test_text_options(self):
-        attack = make_attack("root-hybr", parse_options(["start-rating=2.5", "factor=none"]))
-        assert attack.start_rating == 2.5  # type: ignore[attr-defined]
-        assert attack.factor is None  # type: ignore[attr-defined]
-
     @pytest.mark.parametrize(
         ("name", "options", "message"),
         [
@@ -117,14 +110,6 @@ class TestRegistry:
     def test_bad_names_and_options(self, name, options, message):
         with pytest.raises(InputError, match=message):
             make_attack(name, options)
-
-    def test_bad_scenario(self):
-        with pytest.raises(InputError, match="update"):
-            make_victim("fedmvmf", {"update": "adam"})
-
-    def test_unknown_pair(self):
-        with pytest.raises(InputError, match="name=value"):
-            parse_options(["factors"])
 
 
 class TestContract:
@@ -144,7 +129,8 @@ class TestContract:
         [
             pytest.param(name, marks=[pytest.mark.thorough] if name in SOLVERS else [])
             for name in ATTACKS
-            if name != "eq24-printed"  # with the slips of its paper it answers nobody
+            # with the slips of its paper one answers nobody; of the solvers two stand for all
+            if name != "eq24-printed" and (name not in SOLVERS or name in ("likelihood", "root-lm"))
         ],
     )
     def test_attacks(self, name):
@@ -184,13 +170,9 @@ class TestEveryAttack:
 
 
 LONG = ("likelihood", "root-anderson", "root-krylov", "root-linearmixing", "undeclared")
-LONGEST = "semi-als/include-unrated/likelihood"  # of which the other scenarios show the same in less time
 
 
-@pytest.mark.parametrize(
-    ("scenario", "name"),
-    [one for one in by_scenario(READERS, LONG) if one.id != LONGEST],
-)
+@pytest.mark.parametrize(("scenario", "name"), by_scenario(READERS, LONG))
 def test_a_shuffled_transcript_gives_no_advantage(transcripts, name, scenario):
     """The null: gradients dealt out anew. Where an attack answers at all it must not beat the guess,
     and the attack that abstains on what does not fit has an interval that includes 0.

@@ -58,7 +58,7 @@ SLOW = {
     "inversion": ({"rule": "local-steps", "rounds": 1}, ["local steps"]),
 } | {
     name: ({"max_iterations": 3, "jobs": 1}, ["/".join(scenario) for scenario in SCENARIOS])
-    for name in ("root-df-sane", "root-krylov", "root-lm")
+    for name in ("root-df-sane",)
 }
 
 
@@ -132,9 +132,7 @@ def same_answers(name: str, options: dict, seen: list[View], context: str) -> Re
 
 # the other recordings show the same of the same attacks
 @pytest.mark.thorough
-@pytest.mark.parametrize(
-    "recording", ["sgd/include-unrated", "fedmf", "mf", "laplace", "fresh noise", "encrypted sums"]
-)
+@pytest.mark.parametrize("recording", ["sgd/include-unrated", "mf", "encrypted sums"])
 def test_a_permutation_changes_no_answer(folder, recording):
     for adversary in READ_BY.get(recording, ("server",)):
         seen = views(folder, recording, adversary)[::2]  # the order of more chunks
@@ -163,11 +161,11 @@ def test_the_null_of_a_permuted_recording_is_the_same(folder, recording):
         same_answers(name, {}, seen, recording)
 
 
-@pytest.mark.parametrize("name", ["spectral"])
-def test_a_permuted_recording_is_read_whole(folder, name):
+def test_a_permuted_recording_is_read_whole(folder):
     """FedMF without the clients' rate: the rounds are compared row by row. Only clients with one rating are
     left open, for one row meets every level at some length of p_i.
     """
+    name = "spectral"
     seen = [without(view, "client_learning_rate") for view in views(folder, "fedmf", "server")]
     options: dict = {}
     if name == "trajectory":  # needs the rate

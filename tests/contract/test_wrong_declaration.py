@@ -34,8 +34,8 @@ def check(program, changes, folder):
         assert read >= program.n_users / 2, key
 
 
-@pytest.mark.parametrize("rule", ["semi-als"])
-def test_few_keys(rule, tmp_path):
+def test_few_keys(tmp_path):
+    rule = "semi-als"
     check(Program(rule, n_users=8, n_items=40), FEW, tmp_path)
 
 
@@ -82,6 +82,6 @@ def test_no_attack_that_follows_the_rule_is_wrong(rule, tmp_path):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("rule", ["semi-als", "sgd-mean", "per-rating"])
+@pytest.mark.parametrize("rule", ["sgd-mean", "per-rating"])
 def test_every_key(rule, tmp_path):
     check(Program(rule, n_users=10, n_items=40, pull=0.05, seed=1), WRONG, tmp_path)

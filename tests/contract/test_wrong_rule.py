@@ -134,14 +134,6 @@ def test_the_declared_rule_is_read(seen, community, victim, attack):
     assert np.mean(mine == 0) > 0.98
 
 
-def test_the_reason_names_the_rule(seen):
-    found = make_attack("trajectory", {"starts": 1}).attack(changed(seen("mf"), "mean loss"), 0)
-    said = ("not the declared one", "no start", "may do so by accident")
-    assert all(any(word in why for word in said) for why in found.abstained.values())
-    judged = found.diagnostics["misfit"]
-    assert np.nanmedian(judged) > 0.5
-
-
 class TestChance:
     @pytest.mark.parametrize("count", [1, 2, 5, 16])
     def test_accidents_are_as_rare_as_said(self, count):

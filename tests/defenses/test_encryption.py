@@ -9,9 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
-from audit.cli.main import app
 from audit.factories import make_attack, make_defense, make_victim
 from audit.keys import view_of
 from audit.scoring.score import score
@@ -211,9 +209,9 @@ def assert_same_view(one, other):
 
 
 @pytest.mark.parametrize("system", ["privmvmf", "fedmf"])
-@pytest.mark.parametrize("adversary", ["item-server"])
-def test_the_stand_in_shows_the_same_bit_for_bit(real, stand_in, system, adversary):
+def test_the_stand_in_shows_the_same_bit_for_bit(real, stand_in, system):
     """Sums went through encryption, multiplication and decryption on one side only."""
+    adversary = "item-server"
     assert_same_view(view_of(real[system], adversary), view_of(stand_in[system], adversary))
 
 
@@ -368,12 +366,11 @@ class TestHostileFiles:
         return path
 
     @pytest.mark.parametrize("kind", ["real", "ideal"])
-    @pytest.mark.parametrize("system", [pytest.param("privmvmf", marks=pytest.mark.thorough), "fedmf"])
-    def test_truncated(self, request, tmp_path, kind, system):
+    def test_truncated(self, request, tmp_path, kind):
         def change(columns):
             columns["ciphertext"][0] = columns["ciphertext"][0][:-1]
 
-        path = self.rewritten(request.getfixturevalue(kind)[system], tmp_path, change)
+        path = self.rewritten(request.getfixturevalue(kind)["fedmf"], tmp_path, change)
         with pytest.raises(InputError, match="ciphertext 0 must have"):
             view_of(open_transcript(path), "server+client")
 
@@ -464,29 +461,3 @@ def test_exponents_tell_rated_from_unrated(ratings, tmp_path):
         rows = score(found, recorded.manifest, read_truth(truth_path(recorded.path)))
         values = {row.metric: row.summary.value for row in rows}
         assert values["rated_set_f1"] == 1.0
-
-
-@pytest.mark.thorough
-def test_the_command_line_records_attacks_and_scores(tmp_path):
-    """A round of few clients: sums by the server's view, everything with the key, and no key no answer."""
-    base = ["--data", "synthetic:users=60,items=80,seed=1", "--community", "4"]
-    defenses = ["--defense", "unrated-sampling:rho=1", "--defense", "paillier:ideal=true"]
-    path, out = tmp_path / "t", tmp_path / "found.arrow"
-    done = CliRunner().invoke(
-        app, ["record", str(path), *base, "--weighting", "include-unrated", "--rounds", "2", *defenses]
-    )
-    assert done.exit_code == 0, done.output
-    assert "4 users" in done.output
-    attack = ["attack", str(path), "--out", str(out)]
-    done = CliRunner().invoke(app, [*attack, "--attack", "aggregate"])
-    assert done.exit_code == 0, done.output
-    truth = ["--truth", str(truth_path(path)), "--transcript", str(path), "--json"]
-    done = CliRunner().invoke(app, ["score", str(out), *truth])
-    assert done.exit_code == 0, done.output
-    rows = {row["metric"]: row for row in json.loads(done.output)["scores"]}
-    assert rows["rating_accuracy"]["baseline"] < 1
-    done = CliRunner().invoke(app, [*attack, "--adversary", "server+client"])
-    assert "0 abstained" in done.output
-    key_path(path).unlink()
-    done = CliRunner().invoke(app, [*attack, "--adversary", "server+client"])
-    assert "put the key file t.key.json beside the recording" in str(done.exception)

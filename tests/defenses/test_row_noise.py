@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pytest
 from scipy import integrate, optimize, stats
@@ -18,7 +16,7 @@ from victims.common.errors import InputError
 from victims.data.loaders import load
 from victims.data.synthetic import Synthetic, generate
 from victims.protocols.account import Account, Line
-from victims.protocols.base import Defense, Rows
+from victims.protocols.base import Rows
 from victims.protocols.fedmvmf import FedMVMF
 from victims.recording import record
 from victims.transcript.reader import open_transcript
@@ -313,18 +311,6 @@ class TestAccounts:
                 Account("title", **parts)
 
 
-@dataclass(frozen=True)
-class Foreign(Defense):
-    """A defense of another package: normal noise, under names that ours have other meanings for."""
-
-    clip: float = 1.0
-    scale: float = 2.0
-    name: str = "foreign"
-
-    def threshold(self, ratings, seed):
-        return 1.0
-
-
 class TestAlongAGraph:
     """Noise of a row is one draw for all receivers; noise of a message is a draw for each of them."""
 
@@ -436,12 +422,6 @@ def printed(capsys, victim, defenses, ratings, weightings=("observed-only",), n_
 
 
 class TestPrinting:
-    @pytest.mark.parametrize("victim", ["mf", "fedmvmf"])
-    def test_who_states_nothing_gets_no_epsilon(self, ratings, capsys, victim):
-        assert isinstance(Foreign(), Defense)
-        text = printed(capsys, victim, [Foreign()], ratings)
-        assert text == "foreign states no privacy account"
-
     def test_each_defense_states_its_own(self, ratings, capsys):
         defenses = make_defenses("laplace:b=2,clip=1+gaussian:sigma=2,clip=1+paillier:ideal=true")
         scenarios = "observed-only", "include-unrated"

@@ -59,7 +59,8 @@ def summed_by(
     >>> summed_by(np.array([2, 0, 2]), np.array([[1.0], [2.0], [3.0]]), 3).ravel()
     array([2., 0., 4.])
     """
-    return np.stack([np.bincount(group, column, minlength=n_groups) for column in rows.T], axis=1)
+    sums = [np.bincount(group, column, minlength=n_groups) for column in rows.T]
+    return np.stack(sums, axis=1).astype(np.float64, copy=False)  # of no groups they are whole numbers
 
 
 def ranges(first: Int[np.ndarray, " groups"], size: Int[np.ndarray, " groups"]) -> Int[np.ndarray, " rows"]:

@@ -109,12 +109,7 @@ def decoded(view, p, prior, scale, clip=None, law=LAPLACE):
 
 
 @pytest.mark.parametrize(
-    ("clip", "law"),
-    [
-        (None, LAPLACE),
-        pytest.param(1.5, LAPLACE, marks=pytest.mark.thorough),
-        pytest.param(1.5, NORMAL, marks=pytest.mark.thorough),
-    ],
+    ("clip", "law"), [(None, LAPLACE), pytest.param(1.5, NORMAL, marks=pytest.mark.thorough)]
 )
 class TestDecoding:
     def test_posterior_by_enumeration(self, tmp_path, clip, law):
@@ -252,13 +247,6 @@ def test_gain_of_effects():
 
 
 @pytest.mark.thorough
-def test_estimates_the_noise_scale(transcripts):
-    view = transcripts["semi-als", "observed-only"].view("server").during([4])
-    found = make_attack("likelihood").attack(noisy(view.select(view.users[:20]), 0.3, tell=False), 0)
-    assert found.options["noise"] == pytest.approx(0.3, rel=0.05)
-
-
-@pytest.mark.thorough
 def test_reads_normal_noise_by_its_own_law(transcripts):
     """The share of the decoder that is told p and the scale, and the scale itself, of one run."""
     transcript = transcripts["semi-als", "observed-only"]
@@ -291,18 +279,11 @@ def test_without_noise_it_is_the_closed_form(transcripts):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(
-    ("scenario", "rounds", "options"),
-    [
-        (("semi-als", "observed-only"), [4], {"passes": "2", "steps": "9"}),
-        (("sgd", "include-unrated"), [4, 5], {"passes": "2", "steps": "9"}),
-    ],
-)
-def test_pure_noise_is_recognised(transcripts, scenario, rounds, options):
-    """Where p is tied, in few steps, and where it is free; shuffled uploads are tried by the contract."""
-    transcript = transcripts[scenario]
-    view = noisy(transcript.view("server").during(rounds), 0.5, only_noise=True)
-    found = make_attack("likelihood", options).attack(view, 0)
+def test_pure_noise_is_recognised(transcripts):
+    """Where p is free, in few steps; shuffled uploads are tried by the contract."""
+    transcript = transcripts["sgd", "include-unrated"]
+    view = noisy(transcript.view("server"), 0.5, only_noise=True)
+    found = make_attack("likelihood", {"passes": "2", "steps": "9"}).attack(view, 0)
     truth = read_truth(truth_path(transcript.path))
     for row in score(found, view.manifest, truth):
         if not row.metric.startswith(("rated_set", "tpr")):
@@ -320,9 +301,9 @@ def test_known_scale_ignores_what_is_not_a_number(transcripts):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("scale", [1e-6])
-def test_one_client_whose_rows_fit_nothing(transcripts, scale):
+def test_one_client_whose_rows_fit_nothing(transcripts):
     """Rows of one client dealt out anew, under a scale that makes them impossible: no crash, no answer."""
+    scale = 1e-6
     view = transcripts["semi-als", "include-unrated"].view("server")
     alone = view.select(view.users[[7]]).shuffled(0)
     known = [{"name": "laplace", "scale": scale}]
@@ -473,11 +454,10 @@ class TestModesThatNobodyNeeds:
 
 @pytest.mark.usefixtures("optimised")
 @pytest.mark.thorough
-@pytest.mark.parametrize("scale", [0.1, 0.3])
-def test_reaches_the_decoder_that_is_told_p(transcripts, scale):
+def test_reaches_the_decoder_that_is_told_p(transcripts):
     """The share of the told decoder's accuracy, as a fixed run; the bar is far below what is measured."""
     transcript = transcripts["semi-als", "observed-only"]
-    view = noisy(transcript.view("server"), scale)
+    view = noisy(transcript.view("server"), 0.3)
     found = make_attack("likelihood").attack(view, 0)
     truth = read_truth(truth_path(transcript.path))
     rows = {row.metric: row.summary for row in score(found, view.manifest, truth)}
@@ -551,14 +531,9 @@ def without(view, *names):
 
 
 @pytest.mark.usefixtures("optimised")
-@pytest.mark.parametrize(
-    ("scenario", "name", "factor"),
-    [
-        (("semi-als", "include-unrated"), "alpha", 1.5),
-    ],
-)
 @pytest.mark.thorough
-def test_estimates_a_constant_that_is_not_published(transcripts, scenario, name, factor):
+def test_estimates_a_constant_that_is_not_published(transcripts):
+    scenario, name, factor = ("semi-als", "include-unrated"), "alpha", 1.5
     view = noisy(transcripts[scenario].view("server"), 0.05)
     true = view.manifest.hyperparameters[name]
     found = make_attack("likelihood").attack(without(view, name), 0)

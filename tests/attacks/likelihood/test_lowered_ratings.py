@@ -56,12 +56,6 @@ def test_they_are_read_where_the_factor_does_not_follow_from_ratings(tmp_path):
     assert right.mean() >= 0.95
 
 
-@pytest.mark.thorough
-def test_under_more_noise_gradient_steps_are_taken_as_declared(tmp_path):
-    """Optima differ by more than the level does: 13 nats of 30 clients."""
-    assert not read(tmp_path / "lowered", 1.0, update="sgd", noise=0.3)[1]
-
-
 def test_shares_that_were_learned_belong_to_ratings_one_level_up(tmp_path):
     recorded(tmp_path / "t", 0.0)
     view = open_transcript(tmp_path / "t").view("server")

@@ -51,11 +51,7 @@ def test_rows_are_those_of_the_model(tmp_path, name, options, unit):
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "options", "adversary", "noise"),
-    [
-        ("pdmfrec", BATCH, "neighbour:0", 0.05),
-        ("pdmfrec", BATCH, "neighbours:0,1,2", 0.05),
-        ("dmf", WALKS, "neighbours:0,1,2,3", 0.005),
-    ],
+    [("pdmfrec", BATCH, "neighbour:0", 0.05), ("dmf", WALKS, "neighbours:0,1,2,3", 0.005)],
 )
 def test_noisy_rows(tmp_path, name, options, adversary, noise):
     """Nine of ten ratings are right, and as many as the attack says, to within four standard errors of

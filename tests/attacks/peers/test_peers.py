@@ -10,7 +10,7 @@ import pytest
 
 import factorleak as fl
 from audit.factories import make_attack, make_defenses, make_victim
-from audit.registry import entries, is_guess
+from audit.registry import entries
 from audit.scoring.pseudonyms import senders_of
 from audit.scoring.score import score
 from audit.scoring.truth import read_truth
@@ -85,17 +85,6 @@ def test_with_names_and_ridge_and_steps_inside_the_round(recorded):
     assert value > 0.95
     assert guess < 0.5
     assert values(recorded["named"], "neighbour:0", "peers-lists")["rated_set_auc"][0] > 0.99
-
-
-@pytest.mark.thorough
-def test_a_missed_start(recorded):
-    """Senders are linked without their factors, nobody is named, and what is claimed is mostly right."""
-    found = values(recorded["anonymous"], "neighbour:0", "peers", [1])
-    assert found["link_precision"][0] > 0.95 > found["link_precision"][1]
-    assert found["link_recall"][0] > 0.4 > found["link_recall"][1]
-    assert np.isnan(found["claimed_names_right"][0])  # a list of which a part is linked has another cosine
-    claimed = found["claimed_rating_accuracy"][0]
-    assert np.isnan(claimed) or claimed > 0.8
 
 
 @pytest.mark.parametrize("rounds", [[0], [0, 1]])
@@ -202,11 +191,11 @@ def test_what_does_not_apply_says_why(recorded):
 
 
 @pytest.mark.parametrize("helper", ["item-set", "counts"])
-@pytest.mark.parametrize("adversary", ["eavesdropper"])
-def test_a_reason_is_the_same_before_and_after(tmp_path, helper, adversary):
+def test_a_reason_is_the_same_before_and_after(tmp_path, helper):
     """Before: the check said that a neighbour reads the list that it told the helper itself, and the audit
     that ``traffic`` needs to know whose rows are whose.
     """
+    adversary = "eavesdropper"
     ratings = generate(Synthetic(users=12, items=20, ratings_per_user=8.0, seed=3))
     victim = make_victim("pdmfrec", {"helper": helper, "links": "sealed"})
     record(victim, ratings, tmp_path / "t", rounds=[0], watched=[0])
@@ -233,15 +222,6 @@ def test_nobody_is_named_where_no_weight_is_told(recorded, weight):
     assert not make_attack("peers-named").obstacle(view)
     told = recorded["named"].view("neighbour:0")  # senders with a name need none
     assert not make_attack("peers-named").obstacle(replace(told, links=links))
-
-
-@pytest.mark.thorough
-def test_the_check_of_a_recording_names_them(recorded):
-    check = fl.check_transcript(recorded["anonymous"].path, adversary="neighbour:0")
-    told = {one.attack: one for one in check.attacks}
-    assert [told[name].applies for name in ("peers", "peers-named", "peers-lists")] == [True] * 3
-    assert not told["undeclared"].applies
-    assert not any(is_guess(name) for name in told)
 
 
 def test_few_factors_and_few_rows(tmp_path: Path):

@@ -231,15 +231,15 @@ def plain(sparse, tmp_path_factory):
 
 
 class TestReading:
-    @pytest.mark.parametrize("victim", ["fedmf"])
-    def test_every_client_reads_the_long_tail(self, plain, sparse, victim):
+    def test_every_client_reads_the_long_tail(self, plain, sparse):
+        victim = "fedmf"
         scores, found, _ = read(*plain[victim], "client:7")
         assert scores[CLAIMED][1].mean() > 0.99
         assert scores[CLIENTS][1].sum() > 0.9 * alone_in_several(sparse)
         assert 7 not in found.abstained
 
-    @pytest.mark.parametrize("update", ["sgd"])
-    def test_the_item_server_reads_the_long_tail_under_encryption(self, sparse, tmp_path, update):
+    def test_the_item_server_reads_the_long_tail_under_encryption(self, sparse, tmp_path):
+        update = "sgd"
         victim = FedMVMF(update=update)
         scores, _, _ = read(*recorded(victim, sparse, tmp_path / "t", IDEAL), "item-server")
         assert scores[CLAIMED][1].mean() > 0.95

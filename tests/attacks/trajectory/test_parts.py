@@ -103,13 +103,13 @@ def test_a_value_that_is_no_product_is_left_out():
     assert np.isfinite(found.user_weight).sum() >= 8
 
 
-@pytest.mark.parametrize("liberal", [0.0])
-def test_weights_that_many_items_have_tell_those_of_single_raters(liberal):
+def test_weights_that_many_items_have_tell_those_of_single_raters():
     """Hu & Fang give a third of the items the weight 1. Items of one rater leave a weight for each level.
 
     What is claimed of them is right as often, to three standard deviations of 120 ratings; where no weight
     repeats as well. A guess of the level has 0.2.
     """
+    liberal = 0.0
     rng = np.random.default_rng(4)
     user, item, level, _ = community(40, 60, STARS, seed=4)
     lone = np.arange(60, 180)

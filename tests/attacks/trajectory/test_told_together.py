@@ -34,11 +34,16 @@ def answers(path):
     return told.size, int(told.sum()), int((ratings > 0).sum())
 
 
-@pytest.mark.parametrize("declared", [None, RIGHT, WRONG], ids=["nothing", "declared", "another scale"])
 @pytest.mark.parametrize(
-    "learned", [LESS["r - 1"], pytest.param(LESS["(r - 1) / 4"], marks=pytest.mark.thorough)], ids=LESS
+    ("learned", "declared", "levels"),
+    [
+        (LESS["r - 1"], None, 5),
+        (LESS["r - 1"], WRONG, 5),
+        (LESS["(r - 1) / 4"], RIGHT, 5),
+        pytest.param(LESS["(r - 1) / 4"], None, 3, marks=pytest.mark.thorough),
+    ],
+    ids=["r - 1, nothing", "r - 1, another scale", "(r - 1) / 4, declared", "(r - 1) / 4, three levels"],
 )
-@pytest.mark.parametrize("levels", [pytest.param(3, marks=pytest.mark.thorough), 5])
 def test_who_has_the_lowest_level_tells_that_it_is_taken_off(tmp_path, learned, declared, levels):
     """Under noise that repeats; whoever has none was answered one level too low."""
     recorded(tmp_path / "t", learned=learned, used=some(levels), declared=declared)

@@ -101,8 +101,8 @@ class TestHowLong:
         drawn = []
         monkeypatch.setattr("reports.figures.sweep_figures", lambda rows, *_: drawn.append(len(rows)) or [])
         monkeypatch.setattr("audit.cli.sweep.REDRAWN", -1.0)
-        words = ("sweep", "--data", SMALL, "--update", "sgd", "--attack", "guess-majority", "--jobs", 1)
+        words = ("sweep", "--data", SMALL, "--victim", "mf", "--attack", "guess-majority", "--jobs", 1)
         code, _, error = run(*words, "--scales", "0,1", "--rounds", 1, "--users", 20, "--out", tmp_path)
         assert code == 0, error
         assert drawn == sorted(drawn)
-        assert len(drawn) == 5  # after each of four cells, and at the end
+        assert len(drawn) == 3  # after each of two cells, and at the end

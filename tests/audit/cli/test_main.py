@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
 
-from audit.cli.main import app
 from audit.experiments.results import COLUMNS
 from audit.option_texts import parse_rounds
 from tests.oracles.simulator import Reference
@@ -22,17 +17,6 @@ SMALL = "synthetic:users=25,items=30,ratings_per_user=8"
 
 
 class TestAudit:
-    @pytest.mark.thorough
-    def test_switches_of_one_update(self, run, tmp_path):
-        """The default update has none of them; what counts is the scenario that was asked for."""
-        words = ["--data", SMALL, "--update", "sgd", "--weighting", "observed-only", "--rounds", 0]
-        words += ["--set", "order=per-rating", "--set", "factors=3", "--quiet"]
-        assert run("audit", *words, "--attack", "guess-majority", "--out", tmp_path / "R")[0] == 0
-        words[3] = "semi-als"
-        code, _, error = run("audit", *words, "--out", tmp_path / "S")
-        assert code == 2
-        assert "update=sgd has steps" in error
-
     def test_writes_every_row_and_resumes(self, run, tmp_path):
         out = tmp_path / "RESULTS"
         words = ["audit", "--data", SMALL, "--out", out, "--attack", "spectral", "--sample", 3]
@@ -53,16 +37,6 @@ class TestAudit:
         assert len(written) == 4
         assert run(*words)[0] == 0
         assert {path: path.stat().st_mtime_ns for path in (out / "cells").iterdir()} == written
-
-    @pytest.mark.thorough
-    def test_a_defense_fills_its_column_and_the_ceiling(self, run, tmp_path):
-        out = tmp_path / "RESULTS"
-        run("audit", "--out", out, "--update", "semi-als", "--weighting", "observed-only", "--attack",
-            "guess-majority", "--defense", "laplace:scale=1", "--data", SMALL)  # fmt: skip
-        rows = json.loads((out / "results.json").read_text())
-        assert {row["defense"] for row in rows} == {"laplace:scale=1"}
-        ceiling = next(row["ceiling"] for row in rows if row["metric"] == "rating_accuracy")
-        assert 0.2 < ceiling < 1
 
     def test_a_failed_cell_is_a_row(self, run, tmp_path, monkeypatch):
         def explode(*_: object, **__: object) -> None:
@@ -112,12 +86,8 @@ class TestAudit:
         ("attack", "bar", "code", "says"),
         [
             ("spectral", "leak", 1, "is crossed: spectral on semi-als/observed-only"),
-            ("spectral", "rating_accuracy=0.5", 1, "rating_accuracy has advantage 1"),
             ("spectral", "rating_accuracy=1.5", 0, ""),
-            ("spectral", "rating_accuracy=nan", 2, "finite number"),
-            ("spectral", "solver_success_rate=0.5", 2, "has no advantage"),
             ("spectral", "speed=1", 2, "names no metric"),
-            ("guess-majority", "rated_rating_accuracy=0.2", 3, "nothing but guesses ran"),
             ("eq24-corrected", "leak", 3, "no attack answered"),
             ("likelihood", "leak", 3, "likelihood failed"),
         ],
@@ -225,24 +195,10 @@ class TestRecordAttackScore:
         assert "clients that upload (3" in error
         assert "it is about 0, 1, 2;" in error
 
-    @pytest.mark.parametrize("damage", ["truncate", "header", "repeat", "probability"])
-    def test_damaged_reconstruction(self, run, recorded, tmp_path, damage):
+    def test_damaged_reconstruction(self, run, recorded, tmp_path):
         out = tmp_path / "r.arrow"
         run("attack", recorded, "--out", out)
-        with pa.ipc.open_file(out) as reader:
-            content = reader.read_all()
-        if damage == "truncate":
-            out.write_bytes(out.read_bytes()[:-200])
-        else:
-            if damage == "header":
-                content = content.replace_schema_metadata({"factorleak-reconstruction": "{"})
-            if damage == "repeat":
-                content = pa.concat_tables([content, content.slice(0, 1)])
-            if damage == "probability":
-                wrong = pa.array(np.full(content.num_rows, 1.5))
-                content = content.set_column(4, "probability", wrong)
-            with pa.ipc.new_file(out, content.schema) as writer:
-                writer.write_table(content)
+        out.write_bytes(out.read_bytes()[:-200])
         code, _, error = run("score", out, "--truth", recorded.with_name("t.truth.arrow"))
         assert code == 2
         assert error.count("\n") == 1
@@ -290,21 +246,6 @@ class TestMessages:
         assert message in error
         assert "Traceback" not in error
         assert list(tmp_path.iterdir()) == []
-
-    def test_unknown_flag(self, run):
-        assert run("audit", "--colour")[0] == 2
-
-    def test_lists(self, run):
-        for group, word in (
-            ("attacks", "root-df-sane"),
-            ("victims", "fedmvmf"),
-            ("adversaries", "eavesdropper"),
-            ("defenses", "laplace"),
-        ):
-            code, text, _ = run("list", group)
-            assert code == 0
-            assert word in text
-        assert "grouplens" in run("data", "list")[1]
 
     def test_train(self, run):
         """Three rounds are too few, and it says so; a model that counts zeros is low on purpose."""
@@ -366,62 +307,8 @@ def test_rounds():
         parse_rounds("1-9999999")
 
 
-def test_help_imports_nothing_heavy():
-    code = (
-        "import sys; from audit.cli.main import app; "
-        "print([m for m in ('jax','numpy','pandas','scipy','pyarrow','seaborn') if m in sys.modules])"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=os.environ, check=True
-    )
-    assert done.stdout.strip() == "[]"
-    assert app.info.name == "factorleak"
-
-
 class TestStretching:
     """The commands about Hu & Fang 2023."""
-
-    @pytest.mark.thorough
-    def test_predict_and_claims(self, run, tmp_path):
-        quick = ["--set", "factors=3", "--set", "learning_rate=0.01"]
-        words = [
-            "papers",
-            "predict",
-            "--data",
-            SMALL,
-            "--out",
-            tmp_path / "P",
-            "--method",
-            "mf",
-            "--epochs",
-            2,
-        ]
-        code, text, _ = run(*words, "--runs", 2, "--factors", 3, "--jobs", 1, "--set", "order=batch")
-        assert code == 0
-        assert "training mean" in text
-        words = ["claims", "--data", SMALL, "--out", tmp_path / "C", "--protocol", "mf", "--rounds", 3]
-        code, text, _ = run(*words, "--epochs", 3, "--jobs", 1, *quick)
-        assert code == 0
-        assert "budgets for epsilon 1" in text
-        assert "no claim" in text
-
-    def test_recording_prints_what_is_proved(self, run, tmp_path):
-        words = ["record", tmp_path / "x", "--data", SMALL, "--rounds", "0,1", "--defense", "hdpmf"]
-        code, text, _ = run(*words, "--victim", "mf")
-        assert code == 0
-        assert "the difference of two rounds has no noise" in text
-        words[1] = tmp_path / "y"
-        words[-1] = "hdpmf:noise=fresh"
-        _, text, _ = run(*words, "--victim", "fedmf")
-        assert "nothing is proved: the proof is for mf, and knows nothing of what fedmf sends" in text
-
-    @pytest.mark.thorough
-    def test_audit_tries_the_attack_that_applies(self, run, tmp_path):
-        data = "synthetic:users=15,items=30"  # of few ratings it is not sure
-        words = ["audit", "--data", data, "--out", tmp_path / "R", "--victim", "mf", "--rounds", "0-4"]
-        code, text, _ = run(*words, "--defense", "hdpmf", "--sample", 3)
-        assert code == 0
-        assert "with trajectory" in text
 
     @pytest.mark.parametrize(
         ("words", "message"),

@@ -125,29 +125,6 @@ def test_options_of_victims_are_refused(run, recording, tmp_path):
     assert "leave it out" in said
 
 
-@pytest.mark.parametrize("decay", [0.01])
-def test_weights_that_nobody_declared_are_a_leak(run, tmp_path, decay):
-    """Every client uploads its whole copy of the factors, as most programs do."""
-    rng = np.random.default_rng(0)
-    items = rng.normal(0, 0.3, (N_ITEMS, K)).astype(np.float32)
-    with Recorder(tmp_path / "run", rating_levels=LEVELS) as recorder:
-        recorder.broadcast(0, items)
-        for client in range(N_CLIENTS):
-            rated = rng.choice(N_ITEMS, rng.integers(8, 20), replace=False)
-            ratings, factor = rng.choice(LEVELS, rated.size), rng.normal(0, 0.3, K)
-            copy = (1 - 0.05 * decay) * items
-            copy[rated] += 0.05 * (ratings - items[rated] @ factor)[:, None] * factor
-            recorder.upload(0, client, copy)
-            recorder.truth(client, rated, ratings)
-    out = tmp_path / "results"
-    words = ("--attack", "undeclared", "--attack", "rated-set", "--fail-on", "leak")
-    assert run("audit", "--transcript", tmp_path / "run", "--out", out, *words)[0] == 1
-    (read,) = rows_of(out, "undeclared", "rating_accuracy")
-    assert (read["value"], read["verdict"]) == (1, "LEAK")
-    (listed,) = rows_of(out, "rated-set", "rated_set_auc")
-    assert (listed["value"], listed["verdict"]) == (1, "LEAK")
-
-
 def test_lists_that_say_nothing_are_not_tested(run, tmp_path):
     """Noise on every row: the lists do not tell which items were rated, and nobody may call that safe."""
     rng = np.random.default_rng(0)

@@ -106,9 +106,3 @@ def test_what_is_no_results_is_refused(run, tmp_path, name):
     assert words in error
     assert error.count("\n") == 1
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_no_results_at_all(run, tmp_path):
-    code, _, error = run("report", tmp_path)
-    assert code == 2
-    assert "is no file of results" in error

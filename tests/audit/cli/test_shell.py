@@ -14,7 +14,7 @@ import pytest
 
 from audit.cli.output import show
 from audit.shell.exits import Exit
-from tests.tools.interruptions import PROGRESS, interrupted
+from tests.tools.interruptions import interrupted
 from victims.common.errors import InputError, OutputError
 from victims.common.files import existing_file, refuse_unwritable, replacing
 
@@ -91,31 +91,6 @@ class TestDisk:
         assert reason in error
         assert len(error) < 320
         assert [path.name for path in tmp_path.iterdir()] == ["file"]
-
-    @pytest.mark.thorough
-    def test_a_disk_that_fills(self, tmp_path):
-        """A limit on the size of files stands for the end of a disk; nothing half-written is left."""
-        out = tmp_path / "out"
-        words = ["audit", *ONE, "--out", out / "R"]
-        limited = ["bash", "-c", 'ulimit -f 20; exec "$@"', "-", sys.executable, "-m", "audit"]
-        # what is compiled already, by JAX or by Python, is read and stays whole
-        settings = {
-            **os.environ,
-            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "1e9",
-            "PYTHONDONTWRITEBYTECODE": "1",
-        }
-        done = subprocess.run(
-            [*limited, *map(str, words)],
-            capture_output=True,
-            text=True,
-            check=False,
-            env=settings,
-        )
-        assert done.returncode == Exit.UNWRITABLE, done.stderr
-        (said,) = [line for line in done.stderr.splitlines() if not PROGRESS.search(line)]
-        assert "cannot be written: file too large" in said
-        kept = (".lock", ".json")  # settings and finished cells
-        assert [path for path in out.rglob("*") if path.is_file() and path.suffix not in kept] == []
 
     def test_stdout_is_full(self):
         with Path("/dev/full").open("w") as full:
@@ -210,9 +185,12 @@ class TestText:
         assert str(error).endswith("remedy")
 
 
+PAILLIER = ["--set", "factors=2", "--defense", "paillier:key_bits=1024"]
+
+
 @pytest.mark.filterwarnings("ignore:1024-bit Paillier keys:UserWarning")
 def test_truth_and_key_are_private(run, tmp_path):
-    code, _, error = run("record", tmp_path / "t", "--data", SMALL, "--defense", "paillier:key_bits=1024")
+    code, _, error = run("record", tmp_path / "t", "--data", SMALL, "--victim", "mf", *PAILLIER)
     assert code == 0, error
     for name in ("t.truth.arrow", "t.key.json"):
         assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o600

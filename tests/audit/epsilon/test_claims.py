@@ -41,10 +41,7 @@ def test_bounds_on_a_mechanism_with_known_epsilon(epsilon):
         scores = likelihood_ratio(noise + np.array([[1.0], [0.0]]), epsilon)
         coin = rng.random(2000) < 0.5
         bounds.append(
-            (
-                from_repetitions(*scores).epsilon,
-                from_one_run(np.where(coin, *scores), coin).epsilon,
-            )
+            (from_repetitions(*scores).epsilon, from_one_run(np.where(coin, *scores), coin).epsilon)
         )
     assert (np.mean(np.array(bounds) <= epsilon, axis=0) >= 0.95).all()
     assert np.min(bounds) > epsilon / 2

@@ -96,8 +96,8 @@ class TestBatches:
         ]  # fmt: skip
         assert not list((tmp_path / "scratch").iterdir())
 
-    @pytest.mark.parametrize("jobs", [1])
-    def test_any_number_of_processes_gives_the_same_files(self, tmp_path, procedure, jobs):
+    def test_any_number_of_processes_gives_the_same_files(self, tmp_path, procedure):
+        jobs = 1
         cells = [cell(tmp_path, task) for task in "dcba"]
         rows = run_grid(cells, procedure(), RATINGS, tmp_path, jobs=jobs)
         assert [row["attack"] for row in rows] == list("dcba")

@@ -83,12 +83,3 @@ def test_the_command(run, tmp_path):
     assert (code, error.count("error")) == (0, 0)
     assert "0 statements of trust" in said
     assert "0.000" in said.split("Sent in a round")[1]
-
-
-def test_weights_are_a_map(small, tmp_path):
-    plan = TrustedPlan(("dpmf-yang",), factors=(2,), rounds=1, runs=1, vary="weights")
-    rows = yang.run(plan, small, tmp_path, jobs=1)
-    assert {path.suffix for path in trusted_figures(rows, "weights", tmp_path) if path.exists()} == {
-        ".svg",
-        ".png",
-    }

@@ -17,7 +17,6 @@ from attacks.closed_form.spectral import Spectral
 from attacks.likelihood.attack import Likelihood
 from attacks.root_finding.scipy_root import Root
 from attacks.sums.aggregate import Aggregate
-from attacks.trajectory.attack import Trajectory
 from audit.factories import make_defense
 from audit.keys import view_of
 from audit.scoring.answers import Factors
@@ -26,12 +25,10 @@ from audit.scoring.files import read_reconstruction, write_reconstruction
 from audit.scoring.metrics import FACTOR_METRICS, METRICS
 from audit.scoring.score import score
 from audit.scoring.truth import FactorTruth, factors_beside, read_factors, read_truth
-from defenses.heterogeneous import ObjectiveNoise
 from defenses.row_noise import Laplace
 from tests.oracles.simulator import SCENARIOS
 from victims.common.errors import InputError
 from victims.data.subsets import of_users
-from victims.protocols.decentralised_mf import DecentralisedMF
 from victims.protocols.fedmf import FedMF
 from victims.protocols.fedmvmf import FedMVMF
 from victims.recording import record
@@ -92,16 +89,6 @@ def test_other_closed_forms_read_factors(fedmf, attack):
     assert found.factors.users.size > 20
     assert np.median(errors(found, fedmf.path)) < 1e-6
     assert set(found.factors.users.tolist()).isdisjoint(found.abstained)
-
-
-@pytest.mark.thorough
-def test_noise_that_repeats_hides_no_factor(ratings, tmp_path):
-    """Hu & Fang 2023 with noise drawn once: the start is the client's factor of the first round."""
-    defense = ObjectiveNoise(noise="once")
-    record(DecentralisedMF(factors=3), ratings, tmp_path / "t", rounds=range(3, 11), defenses=[defense])
-    found = Trajectory().attack(open_transcript(tmp_path / "t").view("server"), 0)
-    assert (found.factors.round == 3).all()
-    assert np.median(errors(found, tmp_path / "t")) < 1e-6
 
 
 @pytest.mark.thorough

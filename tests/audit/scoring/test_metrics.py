@@ -215,10 +215,6 @@ class TestBaselines:
         np.testing.assert_allclose(values, [(r[r > 0] == mode).mean() for r in ratings])
         assert found["attribute_accuracy"]["all-zero"] == pytest.approx(1 - 2 / 5)
 
-    def test_smaller_is_better_for_errors(self):
-        name, _ = best_of(True, {"a": np.array([2.0]), "b": np.array([1.0])})
-        assert name == "b"
-
 
 def test_abstained_clients_count_with_the_guess():
     _, ratings, attributes = population(7)

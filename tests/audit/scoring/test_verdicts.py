@@ -186,10 +186,9 @@ def test_item_biases_are_not_called_safe(tmp_path: Path, attack: str):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("noise", [0.05, 0.2])
-def test_a_wrong_rule_is_noticed_under_noise_of_known_scale(tmp_path: Path, noise: float):
+def test_a_wrong_rule_is_noticed_under_noise_of_known_scale(tmp_path: Path):
     """Before: 0.155 of the ratings right where the guess has 0.227, and NO EVIDENCE."""
-    item_biases(tmp_path / "t", noise=noise, declared=True)
+    item_biases(tmp_path / "t", noise=0.2, declared=True)
     found = make_attack("likelihood").attack(open_transcript(tmp_path / "t").view(), 0)
     assert len(found.abstained) == found.users.size
     assert found.outcome != Outcome.NOTHING_FOUND

@@ -11,14 +11,13 @@ import pytest
 
 from reports.page.content import page_of
 from reports.page.frontier import frontier_frame
-from reports.page.render import as_html, as_markdown, write_page
+from reports.page.render import as_html, as_markdown
 from reports.page.systems import systems_of
 from reports.words import headline, worse_than_mean
 from tests.reports.rows import ran
 
 SEES = {"server": "receives every client's upload", "client:N": "a client, by name or number"}
 HOSTILE = "<script>alert(1)</script>\"'&]]>"
-MOST_BYTES = 3 << 20
 
 
 def page(rows, title="A page"):
@@ -77,13 +76,6 @@ def test_a_system_is_no_better_than_its_worst_tested_adversary():
     assert "best guess without the transcript is 0.345" in system.sentence
     assert "Not tested: decrypter." in system.sentence
     assert headline([system]) == system.sentence
-
-
-def test_a_recording_is_called_by_its_name_and_data_sets_by_all_of_their_paths():
-    (system,) = systems_of([leak(data="/far/away/run")])
-    assert "on run, without a defense" in system.name
-    both = systems_of([leak(data="/far/away/run"), leak(data="/far/off/run")])
-    assert [" on /far/away/run" in both[0].name, " on /far/off/run" in both[1].name] == [True, True]
 
 
 def test_what_nobody_answered_is_not_comfort():
@@ -164,14 +156,6 @@ def test_without_any_attack_nothing_is_said_of_leaks():
     assert "Threat model" not in as_markdown(made)
 
 
-def test_rounds_are_no_seeds():
-    """What was measured after other numbers of rounds is not averaged with the rest."""
-    early, late = quality("none", 0.2, 0) | {"rounds": 1}, quality("none", 0.8, 0) | {"rounds": 9}
-    found = page([early, late]).measured
-    assert found.columns == ("rounds", "metric", "mean")
-    assert found.rows == (("1", "ndcg_at_10", "0.2"), ("9", "ndcg_at_10", "0.8"))
-
-
 def test_a_model_of_no_use_is_named_and_its_seeds_are_one_line():
     why = "the model predicts held-out ratings worse than the training mean"
     errors = [(1.5, why), (1.3, why), (1.0, "")]
@@ -181,17 +165,6 @@ def test_a_model_of_no_use_is_named_and_its_seeds_are_one_line():
     assert worse_than_mean(rows[2:]) == []
     (line,) = page(rows).measured.rows
     assert (line[6], line[-1]) == ("1.267", why)
-
-
-def test_what_all_rows_say_is_said_once():
-    """A column that is the same in all rows takes its room from the numbers."""
-    early, late = quality("none", 0.2, 0) | {"rounds": 1}, quality("none", 0.8, 0) | {"rounds": 9}
-    made = page([early, late])
-    shared = dict(made.measured.shared)
-    assert (shared["victim"], shared["defense"], shared["seeds"]) == ("fedmvmf", "none", "1")
-    assert "sd" not in shared
-    for text in (as_html(made), as_markdown(made)):
-        assert "ll rows: victim fedmvmf, " in text
 
 
 def test_what_nobody_attacked_is_counted_apart():
@@ -211,12 +184,6 @@ def test_refuted_claims_are_said_and_no_adversary():
     assert made.headline.endswith("1 of 1 claims of an epsilon are refuted.")
     assert [name for name, _ in made.adversaries] == ["server"]
     assert made.claims.rows[0][4:9] == ("first round, all", "20", "1.800", "0.900", "2.000")
-
-
-def test_who_reads_the_same_shares_a_line():
-    rows = [leak(adversary=name) for name in ("server", "eavesdropper")] + [leak(adversary="peer", value=0.8)]
-    made = page(rows)
-    assert [who for _, who, *_ in made.readings] == ["server, eavesdropper", "peer"]
 
 
 def test_numbers_of_the_page_are_those_of_the_rows():
@@ -292,24 +259,6 @@ def test_dominated_means_worse_beyond_the_bars():
     assert "NOT TESTED" in frame.hover["unread"]
 
 
-def test_one_sentence_for_who_decides():
-    rows = [leak(value=1.0, baseline=0.284, advantage=1.0), leak("b", value=0.5, advantage=0.3)]
-    rows += [
-        leak("c", verdict="NO EVIDENCE", advantage=0.0),
-        untested("d"),
-        leak("e", verdict="INCONCLUSIVE"),
-    ]
-    made = page(rows)
-    assert made.plain == (
-        "In 2 of 5 systems somebody reads more than a guess: in the worst (no defense) the server gets "
-        "100 of 100 ratings right, where a guess gets 28; the attacks that ran read nothing of note in 1; "
-        "1 left open; 1 not tested, which says nothing."
-    )
-    assert page(rows[2:3]).plain.startswith("In none of 1 systems a leak was shown")
-    assert made.plain in as_html(made)
-    assert page([quality("none", 0.7, 0)]).plain == ""
-
-
 def test_both_ends_of_usefulness_are_marked():
     rows = [leak(), leak("b", advantage=0.1), *(quality(name, 0.8, 0) for name in ("none", "b"))]
     rows += [quality("none", 0.5, 0) | {"metric": "ndcg_at_10/constant"}]
@@ -339,20 +288,6 @@ def test_the_worst_off_stand_beside_the_mean():
     assert len(charts["items"].hovers) == 2
     assert len(charts["attributes"].hovers) == 1
     assert made.systems[0].verdict == "LEAK"
-
-
-@pytest.mark.thorough
-def test_five_hundred_cells_are_a_small_page(tmp_path):
-    metrics = ("rated_rating_accuracy", "rated_set_auc", "attribute_group_accuracy", "rating_accuracy")
-    who = ("server", "peer", "eavesdropper", "decrypter", "item-server")
-    rows = [
-        leak(f"laplace:scale={n}", name, value=n / 100) | {"metric": metric}
-        for n in range(100) for name in who for metric in metrics
-    ]  # fmt: skip
-    files = write_page(page(rows), tmp_path)
-    assert files[0].stat().st_size < MOST_BYTES
-    assert len(files) == 4
-    assert all(path.stat().st_size for path in files)
 
 
 @pytest.mark.parametrize("rows", [[leak()], [untested()], [quality("none", 0.7, 0)]])

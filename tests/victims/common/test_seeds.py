@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import subprocess
 import sys
@@ -160,91 +159,6 @@ def test_the_module_needs_no_jax():
         "assert 'jax' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
-
-
-# what makes generators or keys, or draws from a hidden one; NumPy's by their last names
-MAKERS = {
-    "default_rng", "SeedSequence", "RandomState", "PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64",
-    "PRNGKey", "wrap_key_data", "spawn",
-}  # fmt: skip
-DRAWERS = {
-    "bootstrap",
-    "permutation_test",
-    "monte_carlo_test",
-    "rvs",
-    "differential_evolution",
-    "dual_annealing",
-}
-
-
-def dotted(node):
-    parts = []
-    while isinstance(node, ast.Attribute):
-        parts.append(node.attr)
-        node = node.value
-    return ".".join([*([node.id] if isinstance(node, ast.Name) else []), *reversed(parts)])
-
-
-def offences(text):
-    """Calls that make a generator, or that draw without being handed one of ours."""
-    if not re.search("|".join(("random|rng", *MAKERS, *DRAWERS)), text):  # and need not be parsed
-        return
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            names = [alias.name for alias in node.names]
-            module = getattr(node, "module", None)
-            drawing = module in (None, "jax", "numpy") and "random" in names
-            if module in ("random", "numpy.random", "jax.random") or drawing or MAKERS & set(names):
-                yield f"import of {module or names}"
-        if not isinstance(node, ast.Call):
-            continue
-        name = dotted(node.func)
-        last = name.rpartition(".")[2]
-        if last in MAKERS or name in ("jax.random.key", "random.random", "np.random.Generator"):
-            yield name
-        if re.match(r"(np|numpy)\.random\.[a-z]", name):
-            yield f"{name}, of NumPy's hidden generator"
-        given = {keyword.arg: keyword.value for keyword in node.keywords}
-        for argument in {"rng", "random_state"} & set(given):
-            value = given[argument]
-            ours = isinstance(value, ast.Call) and dotted(value.func) == "generator"
-            if not (ours or isinstance(value, ast.Name)):
-                yield f"{name}({argument}=...) without one of ours"
-        if last in DRAWERS and not {"rng", "random_state"} & set(given):
-            yield f"{name} without rng"
-
-
-def test_nothing_else_makes_a_generator():
-    found = [
-        f"{path.relative_to(ROOT)}: {offence}"
-        for package in PACKAGES
-        for path in sorted((ROOT / package).rglob("*.py"))
-        if path != ROOT / "victims" / "common" / "seeds.py"
-        for offence in offences(path.read_text())
-    ]
-    assert found == []
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "np.random.default_rng([seed, 1])",
-        "numpy.random.default_rng()",
-        "np.random.normal(size=3)",
-        "jax.random.key(seed)",
-        "jax.random.PRNGKey(0)",
-        "import random",
-        "from numpy.random import default_rng",
-        "from jax import random",
-        "rng.spawn(2)",
-        "stats.bootstrap(x, f)",
-        "stats.bootstrap(x, f, rng=3)",
-        "scipy.sparse.random_array((3, 4), rng=np.random.default_rng(1))",
-        "stats.norm.rvs(size=3)",
-    ],
-)
-def test_what_the_search_finds(line):
-    assert list(offences(line))
 
 
 def test_every_purpose_has_a_use_and_those_of_attacks_no_other():

@@ -393,14 +393,6 @@ class TestRatings:
         ):
             with_principal_components(ratings, 7)
 
-    def test_frozen(self, ratings):
-        with pytest.raises(AttributeError):
-            ratings.name = "x"
-
-    def test_empty(self):
-        with pytest.raises(InputError, match="at least one"):
-            from_triples("x", np.zeros(0), np.zeros(0), np.zeros(0))
-
 
 class TestSynthetic:
     def test_shape_and_tail(self):

@@ -69,8 +69,7 @@ def test_rounds_are_those_of_a_plain_program(few, victim):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("link", ["logistic", "identity"])
-@pytest.mark.parametrize("weight", [0.5, 1.0])
+@pytest.mark.parametrize(("link", "weight"), [("logistic", 0.5), ("identity", 1.0)])
 def test_gradients_are_those_of_the_loss(few, link, weight):
     """Of U, of every Q_k, and of everybody's V and Z, by automatic differentiation."""
     victim = DPMFYang(

@@ -12,8 +12,6 @@ from defenses.unrated_sampling import UnratedSampling
 from tests.oracles.simulator import SCENARIOS
 from victims.common.errors import InputError
 from victims.data.ratings import Ratings
-from victims.data.subsets import split
-from victims.evaluation.rating_error import learning_curve
 from victims.protocols import fedmvmf
 from victims.protocols.fedmvmf import (
     FedMVMF,
@@ -122,19 +120,6 @@ class TestRound:
             assert (kind[sender == user] == 1).sum() == ratings.n_attributes
 
 
-@pytest.mark.thorough
-def test_learning_beats_the_mean_and_nears_the_centralised_twin(ratings):
-    from victims.data.synthetic import Synthetic, generate
-
-    bigger = generate(Synthetic(users=300, items=120, ratings_per_user=30.0, seed=1))
-    train, test = split(bigger, 0.2, 0)
-    for update in ("semi-als", "sgd"):
-        victim = FedMVMF(update=update, lambda_factors=3.0, client_learning_rate=1e-3)
-        learned = learning_curve(victim, train, test, [300])
-        assert learned.rmse[-1] < learned.mean
-        assert learned.rmse[-1] < learned.centralised + 0.1
-
-
 def test_divergence_is_refused(ratings):
     victim = FedMVMF(update="sgd", client_learning_rate=500.0)
     state = victim.init(ratings, 0)
@@ -149,8 +134,7 @@ def test_divergence_is_refused(ratings):
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
-    [("factors", 0), ("alpha", 1.0), ("lambda_factors", -1.0), ("beta_1", 1.0)],
+    ("name", "value"), [("factors", 0), ("alpha", 1.0), ("lambda_factors", -1.0), ("beta_1", 1.0)]
 )
 def test_bad_hyper_parameters_are_named(name, value):
     with pytest.raises(InputError, match=name):

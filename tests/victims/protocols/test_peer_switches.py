@@ -45,6 +45,17 @@ SWITCHES = {
     "copies of some": {"upload": "weights", "local_steps": 2, "participation": 0.5, "dropout": 0.3},
 }
 ROUNDS = 3
+OF_EACH = ("minibatches", "mean", "copies of some")  # of victims that share their rounds with another
+
+
+def under_switches(first, *others):
+    """One victim under every switch, and those that share its code under some."""
+    return [
+        pytest.param(name, switches, id=f"{name}-{which}")
+        for name in (first, *others)
+        for which, switches in SWITCHES.items()
+        if name == first or which in OF_EACH
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -68,8 +79,7 @@ def rows_by_pair(run):
     return out
 
 
-@pytest.mark.parametrize("name", ["pdmfrec", "pdmfrec-twice"])
-@pytest.mark.parametrize("switches", SWITCHES.values(), ids=SWITCHES)
+@pytest.mark.parametrize(("name", "switches"), under_switches("pdmfrec", "pdmfrec-twice"))
 def test_pdmfrec(ratings, name, switches):
     """Rows of every round, and everybody's U and V after it."""
     victim = replace(VICTIMS[name], **switches)
@@ -91,8 +101,7 @@ def test_pdmfrec(ratings, name, switches):
             np.testing.assert_allclose(held, program.v[client], atol=1e-10)
 
 
-@pytest.mark.parametrize("name", ["dmf", "dpmf-yang", "dpmf-yang-round"])
-@pytest.mark.parametrize("switches", SWITCHES.values(), ids=SWITCHES)
+@pytest.mark.parametrize(("name", "switches"), under_switches("dpmf-yang", "dmf", "dpmf-yang-round"))
 def test_users_who_send_to_those_they_trust(ratings, name, switches):
     """Rows of every round, and everybody's U, Q and copies at the end."""
     victim = replace(VICTIMS[name], **switches)
@@ -219,10 +228,7 @@ def test_copies_that_arrive_are_averaged_and_not_added_up(ratings):
     [
         ({"dropout": "1"}, r"dropout of {} must be in \[0, 1\)"),
         ({"order": "batch", "shuffle": "once"}, "has no order of them; got once; use shuffle=never"),
-        (
-            {"row_factor": "after"},
-            "sender steps its own copy, too; got after; use row_factor=before",
-        ),
+        ({"row_factor": "after"}, "sender steps its own copy, too; got after; use row_factor=before"),
         ({"biases": "items"}, "would be the error itself; got items; use biases=none"),
     ],
 )

@@ -106,7 +106,7 @@ def one_client(name, switches, run, user):
 
 
 # every switch with one victim, every victim with the switches that its own code looks at
-DEFAULT = {
+LOOKED_AT = {
     "fedmf": set(SWITCHES) - {"per-rating", "biases", "minibatches"},  # of mf, too
     "mf": {"per-rating", "minibatches", "mean", "biases", "moving biases"},
     "mf each": {"minibatches"},
@@ -118,14 +118,10 @@ DEFAULT = {
 @pytest.mark.parametrize(
     ("name", "switches"),
     [
-        pytest.param(
-            name,
-            switches,
-            id=f"{name}-{which}",
-            marks=[] if which in DEFAULT[name] else [pytest.mark.thorough],
-        )
+        pytest.param(name, switches, id=f"{name}-{which}")
         for name in VICTIMS
         for which, switches in SWITCHES.items()
+        if which in LOOKED_AT[name]
     ],
 )
 def test_rounds_are_those_of_an_independent_program(ratings, name, switches):
@@ -211,16 +207,8 @@ def test_switches_that_change_nothing_change_nothing(ratings, victim):
             np.testing.assert_allclose(*(getattr(run.state, name) for run in runs), atol=1e-10)
 
 
-def test_minibatches_of_all_ratings_are_a_batch(ratings):
-    runs = [start(v, ratings, (), 1) for v in (FEDMF, replace(FEDMF, batch_size=10_000))]
-    for number in range(2):
-        rows = [[p.gradient for p in sent_rows(run, np.arange(20), number)] for run in runs]
-        np.testing.assert_allclose(*map(np.concatenate, rows), atol=1e-14)
-        runs = [run.trained(number) for run in runs]
-
-
 @pytest.mark.thorough
-@pytest.mark.parametrize("victim", [FEDMF, MF, SGD, replace(MF, order="per-rating")], ids=str)
+@pytest.mark.parametrize("victim", [FEDMF, replace(MF, order="per-rating")], ids=str)
 def test_some_take_part_and_some_are_lost(ratings, victim):
     partial = replace(victim, participation=0.5, dropout=0.2)
     run = start(partial, ratings, (), 1)
@@ -320,8 +308,8 @@ def test_manifests_declare_the_rule(ratings):
 
 @pytest.mark.parametrize(
     ("name", "switches"),
-    [("fedmf", switches) for switches in SWITCHES.values()]
-    + [(name, SWITCHES[which]) for name in ("mf", "fedmvmf") for which in ("per-rating", "copies", "biases")],
+    [("fedmf", SWITCHES[which]) for which in ("mean of minibatches", "change of copies", "after", "biases")]
+    + [(name, SWITCHES[which]) for name in ("mf", "fedmvmf") for which in ("copies", "biases")],
 )
 def test_recordings_are_read_back(ratings, tmp_path, name, switches):
     victim = victim_of(name, switches)
@@ -334,9 +322,8 @@ def test_recordings_are_read_back(ratings, tmp_path, name, switches):
     assert view.users.tolist() == [3, 7]
 
 
-@pytest.mark.parametrize("biases", ["items", "both"])
-def test_biases_learn(ratings, biases):
-    victim = replace(FEDMF, biases=biases, client_learning_rate=3e-3)
+def test_biases_learn(ratings):
+    victim = replace(FEDMF, biases="both", client_learning_rate=3e-3)
     run = start(victim, ratings, (), 0)
     before = np.mean((predictions(run, ratings) - ratings.values) ** 2)
     for number in range(100):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +16,6 @@ from victims.transcript.beside import clients_path
 from victims.transcript.reader import open_transcript
 from victims.transcript.recorder import Recorder
 
-TUTORIAL = Path(__file__).parents[3] / "docs" / "tutorials" / "flower-mf" / "flower_mf.py"
 Q = np.random.default_rng(1).normal(size=(4, 3))
 
 
@@ -241,36 +239,3 @@ def test_what_nobody_answers_in_time_is_forgotten(tmp_path):
 
     with pytest.raises(InputError, match="would hold no upload"):
         recorded(tmp_path, lambda message: None if silent else gradient(message), use)
-
-
-def test_the_tutorial_s_app_is_recorded_in_six_lines():
-    recording = re.compile(r"import factorleak|\brule\b|\brecorder\b|config\[.users.\]")
-    assert sum(bool(recording.search(line)) for line in TUTORIAL.read_text().splitlines()) == 6
-
-
-def test_the_tutorial_s_page_prints_what_the_audit_says(tmp_path, run):
-    """Before: of an audit that took lists of dense uploads for open ones. The loop is the app's."""
-    source = TUTORIAL.read_text()
-    numbers = re.search(r"^N_ITEMS.*?^STARS = [^\n]*\n", source, re.DOTALL | re.MULTILINE)[0]
-    functions = re.search(r"^def ratings_of.*?(?=^@client)", source, re.DOTALL | re.MULTILINE)[0]
-    app: dict = {"np": np}
-    exec(numbers + functions, app)
-    q = np.random.default_rng(0).normal(0, 0.3, (app["N_ITEMS"], app["N_FACTORS"]))
-    factors = [np.random.default_rng(user + 1000).normal(0, 0.3, app["N_FACTORS"]) for user in range(20)]
-    path = tmp_path / "recording"
-    with Recorder(path, rating_levels=app["STARS"], rule={"upload": "gradient"}) as recorder:
-        for user in range(20):
-            recorder.truth(user, *app["ratings_of"](user))
-        for round_ in (1, 2, 3):
-            recorder.broadcast(round_, q)
-            steps = np.zeros_like(q)
-            for user, p in enumerate(factors):
-                of_items, of_user = app["gradients"](q, p, *app["ratings_of"](user))
-                recorder.upload(round_, user, of_items)
-                factors[user] = p - app["LEARNING_RATE"] * of_user
-                steps += of_items / 20
-            q = q - app["LEARNING_RATE"] * steps
-    page = (TUTORIAL.parents[1] / "record-a-flower-app.md").read_text()
-    printed = run("audit", "--transcript", path, "--attack", "undeclared", "--out", tmp_path / "R")[1]
-    (line,) = [line for line in printed.splitlines() if line.startswith("unknown/observed-only: the server")]
-    assert line in page

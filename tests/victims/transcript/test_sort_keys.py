@@ -5,14 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from victims.transcript.messages import (
-    RUN_ROWS,
-    Messages,
-    ascend_in_runs,
-    repeat_in_runs,
-    runs_of,
-    scattered,
-)
+from victims.transcript.messages import RUN_ROWS, Messages, ascend_in_runs, repeat_in_runs, runs_of, scattered
 from victims.transcript.sort_keys import distinct, equal_to_the_next, order_of, packed, repeated
 
 LEAST, MOST = -(2**31), 2**31 - 1
