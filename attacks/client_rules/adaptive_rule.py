@@ -2,7 +2,7 @@
 
 The steps are those of ``attacks.client_rules.adaptive_steps``, on JAX arrays. What multiplies the loss goes
 out, and the first step tells signs alone, so that rows have next to nothing of the direction of the client's
-factor: fits begin where ``attacks.closed_form.adaptive.adaptive_numbers`` says, not from what a short step
+factor: fits begin where ``attacks.inversion.adaptive.adaptive_numbers`` says, not from what a short step
 would tell.
 
 References

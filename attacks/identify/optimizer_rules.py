@@ -1,8 +1,8 @@
 """Which optimizer moved clients' copies: several steps of Adam, AdamW, RMSprop or Adagrad over all ratings.
 
-Rows of such steps have entries nearly of one size (``attacks.closed_form.adaptive.adaptive_rows``): others
+Rows of such steps have entries nearly of one size (``attacks.inversion.adaptive.adaptive_rows``): others
 are not looked at any further. A few clients tell optimizer, number of steps and rate by their ratings
-(``attacks.closed_form.adaptive.adaptive_search``), and some of a few more have to be explained to their last
+(``attacks.inversion.adaptive.adaptive_choice``), and some of a few more have to be explained to their last
 digits, K + n unknown numbers and the constants by n K: of others the fit finds no start, and no rule that is
 not so does that to one. The other optimizers, and a step more or fewer, are then tried
 on one of these: what explains it as well is named beside it.
@@ -21,16 +21,15 @@ from typing import Any
 
 import numpy as np
 
-from attacks.client_rules.adaptive_rule import AdaptiveSteps
+from attacks.client_rules.adaptive_rule import ADAPTIVE, AdaptiveSteps
 from attacks.client_rules.adaptive_steps import RATE
-from attacks.closed_form.adaptive.adaptive_choice import Effort, rates_of
-from attacks.closed_form.adaptive.adaptive_fit import Rule
-from attacks.closed_form.adaptive.adaptive_numbers import Own
-from attacks.closed_form.adaptive.adaptive_recording import FEWEST_FACTORS
-from attacks.closed_form.adaptive.adaptive_rows import look_adaptive, sent_of, sizes_of
-from attacks.closed_form.adaptive.adaptive_search import KINDS, search
 from attacks.closed_form.uploads.item_rows import BATCH_BYTES
 from attacks.identify.local_rules import FEWEST, LocalFit
+from attacks.inversion.adaptive.adaptive_choice import Effort, rates_of, rule_of
+from attacks.inversion.adaptive.adaptive_fit import Rule
+from attacks.inversion.adaptive.adaptive_numbers import Own
+from attacks.inversion.adaptive.adaptive_recording import FEWEST_FACTORS
+from attacks.inversion.adaptive.adaptive_rows import look_adaptive, sent_of, sizes_of
 from victims.transcript.view import View
 
 ASKED, LARGEST = 8, 100  # clients that are fitted, and their ratings
@@ -52,7 +51,7 @@ def optimizer_fit(view: View, pull: float) -> LocalFit | None:
     if np.median(sizes[:, 3]) < 1:
         return LocalFit({}, {}, len(sizes), view.users.size, (ONCE,))
     largest_entry = float(sizes[:, 2].max())
-    found = search(view, pull)
+    found = rule_of(view, pull, ADAPTIVE, largest_entry)
     if found is None:
         return None
     kind, rule, way = found
@@ -94,7 +93,7 @@ def _rivals(
     """Other optimizers, and numbers of steps beside that, that explain a client as well."""
     middle_entry = float(np.median(np.abs(told.rows)))
     beside = [(kind, steps) for steps in (rule.n_steps - 1, rule.n_steps + 1) if steps > 1]
-    for other, steps in (*beside, *((one, rule.n_steps) for one in KINDS if one != kind)):
+    for other, steps in (*beside, *((one, rule.n_steps) for one in ADAPTIVE if one != kind)):
         rates = rates_of(other, steps, largest_entry, middle_entry)
         rules = [Rule(other.optimizer, steps, rate, other.decay) for rate in rates]
         fits = (Effort().any(told, one) for one in rules)

@@ -11,7 +11,7 @@ that move or not, rates, weight decay, scale (``attacks.inversion.choice``); and
 share serve for those with few ratings, whose ratings and start are fitted (``attacks.inversion.search``), to
 several rounds together where one has too few equations (``attacks.inversion.rounds_together``). The rule is
 an object (``attacks.client_rules.differentiable``). Steps of Adam are fitted otherwise
-(``attacks.closed_form.adaptive.adaptive_recording``). What is declared of it says what is tried first, and is
+(``attacks.inversion.adaptive.adaptive_recording``). What is declared of it says what is tried first, and is
 not believed otherwise.
 
 What it assumes: uploads of rated items in the clear, rounded at most; the rating grid. It abstains on a
@@ -51,8 +51,8 @@ from attacks.client_rules.named import (
 )
 from attacks.client_rules.paired_labels import PairedLabels
 from attacks.client_rules.semi_als import SemiALS
-from attacks.closed_form.adaptive.adaptive_recording import read_adaptive
 from attacks.closed_form.lists.drawn_anew import unless_drawn_anew
+from attacks.inversion.adaptive.adaptive_recording import read_adaptive
 from attacks.inversion.answers import FEWEST, Found, shared_constants
 from attacks.inversion.choice import Choice
 from attacks.inversion.clients import (
