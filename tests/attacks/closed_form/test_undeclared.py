@@ -14,7 +14,7 @@ from attacks.closed_form.uploads.item_rows import BATCH_BYTES, rows_of
 from tests.attacks.closed_form.test_centres import sizes
 from tests.oracles.adaptive_client import AdaptiveClient
 from tests.oracles.aligned import item_answers
-from tests.oracles.gap_programs import GapProgram, at_random, in_turn
+from tests.oracles.gap_programs import GapProgram, in_turn, largest_of_all
 from tests.oracles.shuffled_passes import ShuffledPasses, made_up
 from tests.oracles.shuffled_passes import recorded as recorded_in_any_order
 from victims.transcript.manifest import Manifest
@@ -599,7 +599,7 @@ def test_rows_of_unrated_items_are_declared_and_none_is_there(tmp_path, biased):
 
 def sparsified_in_turn(path: Path) -> np.ndarray:
     """Half of the entries, of rows that a factor moved between."""
-    return GapProgram(in_turn, at_random, 0.5, n_users=6, levels=STARS).record(path)
+    return GapProgram(in_turn, largest_of_all, 0.5, n_users=6, levels=STARS).record(path)
 
 
 def steps_of_adam(path: Path) -> np.ndarray:
