@@ -1,6 +1,6 @@
 """Steps of Adam and its relatives over all ratings, by name; what they do is ``adaptive_steps``.
 
-``attacks.closed_form.adaptive.adaptive_recording`` fits them: the first step tells signs alone, so that fits
+``attacks.inversion.adaptive.adaptive_recording`` fits them: the first step tells signs alone, so that fits
 begin where rows' entries say, not from what a short step would tell.
 
 References

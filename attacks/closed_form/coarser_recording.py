@@ -2,11 +2,10 @@
 
 Several steps over copies that move tell which ratings are in a span, and no scale of them: whole stars r
 leave r / 2 open (``attacks.closed_form.fit.coarser_grids``). To first order in the steps a rating is
-A g + B h, with a row and its item's factor along the client's direction
-(``attacks.closed_form.orders.hidden_orders``), and A B = 1 / (steps times rate) is what clients share, as it
-is or in proportion to how many ratings they have, or to one over that. For r / 2 it is a quarter of what it
-is for r. Those who are read on the grid as it is declared tell it; of the others it says which of the two
-they have.
+A g + B h, with a row and its item's factor (half-way, where copies move) along the client's direction, and
+A B = 1 / (steps times rate) is what clients share, as it is or in proportion to how many ratings they have,
+or to one over that. For r / 2 it is a quarter of what it is for r. Those who are read on the grid as it is
+declared tell it; of the others it says which of the two they have.
 
 Beyond the papers.
 """
@@ -18,17 +17,23 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from attacks.base import Reconstruction, Scope, joined
 from attacks.closed_form.fit.decoding import nearest_level
-from attacks.closed_form.orders.order_clients import able_clients
 from attacks.closed_form.uploads.answered import block_of
 from attacks.closed_form.uploads.item_rows import BATCH_BYTES, rows_of
+from attacks.closed_form.uploads.readings import Rows
+from attacks.closed_form.uploads.reduction import leading_direction
 from victims.transcript.view import ITEM, Uploads, View
 
 FEWEST = 3  # clients who tell what all share
 NEAR = 1.5  # times, by which it may differ: that of another multiple is four times as large, or more
+FEWEST_ROWS = 6  # ratings of a client
+SPREAD = 0.4  # of the rows' size, across their common direction, above which steps are not small
+VARIED = (
+    0.02  # of predictions, by which they must differ: equal ones leave all ratings shifted by a level open
+)
 POWERS = (0, 1, -1)  # of how many ratings a client has, that it may be in proportion to
 MOST = 0.8  # of those who are read, that have to agree
 
@@ -118,15 +123,33 @@ def _of_a_round(
     rows = rows_of(view.manifest, uploads, None, 0.0, pull)
     index = np.broadcast_to(uploads.index, rows.item.shape)
     out = {}
-    for at, (one, _) in able_clients(rows, asked).items():
+    for at in sorted(asked):
+        here = rows.item[at] & (rows.rows[at] != 0).any(axis=1)
+        table = _coordinates(rows, at, here)
+        if table is None:
+            continue
         own = ratings[int(users[at])]
-        value = np.array([own.get(item, np.nan) for item in index[at, one.here].tolist()]) - one.offset
+        value = np.array([own.get(item, np.nan) for item in index[at, here].tolist()]) - rows.offset[at, here]
         told = np.isfinite(value)
-        table = np.stack([one.g, one.h], axis=1)[told]
-        if told.sum() > 2 and np.linalg.matrix_rank(table) == 2:
-            a, b = np.linalg.lstsq(table, value[told], rcond=None)[0]
-            out[int(users[at])] = float(a * b), one.g.size
+        if told.sum() > 2 and np.linalg.matrix_rank(table[told]) == 2:
+            a, b = np.linalg.lstsq(table[told], value[told], rcond=None)[0]
+            out[int(users[at])] = float(a * b), len(table)
     return out
+
+
+def _coordinates(rows: Rows, user: int, here: Bool[np.ndarray, " rows"]) -> Float[np.ndarray, "n 2"] | None:
+    """Rows and factors along a client's direction; None where few rows tell it, or predictions are alike."""
+    sent, v = rows.rows[user, here], rows.factors[user, here].astype(float)
+    if here.sum() < FEWEST_ROWS or not np.isfinite(sent).all():
+        return None
+    directions, energy = leading_direction(sent[None])
+    direction = directions[0]
+    g, h = sent @ direction, v @ direction
+    across = np.linalg.norm(sent - g[:, None] * direction) / np.sqrt(energy[0])
+    if not across < SPREAD or np.std(h) < VARIED * np.abs(np.mean(h)):
+        return None
+    # rows that are no changes of copies are larger, or smaller, and leave these where they were
+    return np.stack([g, h + g / 2 if np.linalg.norm(sent) < np.linalg.norm(v) else h], axis=1)
 
 
 def _ratings_of(found: Reconstruction, levels: Float[np.ndarray, " levels"]) -> dict[int, dict[int, float]]:

@@ -1,8 +1,7 @@
 """What each round of some clients says: one step, or what several rounds tell together.
 
 A round is read as one step or several first (``attacks.closed_form.gaps.gaps``). Who is read in none of them
-is asked for momentum (rows that hold a share of those of the round before), then for several passes in orders
-that nobody sees.
+is asked for momentum (rows that hold a share of those of the round before).
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from attacks.closed_form.clipping.common_bound import bound_of, within_bound
 from attacks.closed_form.common_numbers import Learned
 from attacks.closed_form.fit.credible import without_multiples
 from attacks.closed_form.gaps.gaps import reading_with_gaps
-from attacks.closed_form.orders.hidden_orders import read_hidden_orders
 from attacks.closed_form.uploads.carried_rows import without_carried
 from attacks.closed_form.uploads.item_rows import rows_of
 from attacks.closed_form.uploads.own_factors import factors_of
@@ -42,9 +40,7 @@ def read_rounds(
 ) -> list[Round]:
     """Read all rounds of some clients."""
     rounds = [_best(manifest, one, learned, max_misfit) for one in uploads]
-    for reading in (_with_carried, _with_hidden_orders):
-        rounds = reading(manifest, uploads, rounds, learned, max_misfit)
-    return rounds
+    return _with_carried(manifest, uploads, rounds, learned, max_misfit)
 
 
 def _best(manifest: Manifest, uploads: Uploads, learned: Learned, max_misfit: float) -> Round:
@@ -96,28 +92,6 @@ def _with_carried(
             continue
         found = reading_with_gaps(some_of(clean, told), manifest, max_misfit)
         out[number] = _taken_up(rounds[number], found, here[told])
-    return out
-
-
-def _with_hidden_orders(
-    manifest: Manifest,
-    uploads: Sequence[Uploads],
-    rounds: list[Round],
-    learned: Learned,
-    max_misfit: float,
-) -> list[Round]:
-    """Read who was read in no round, as ones that went several times through their ratings."""
-    here = np.flatnonzero(~np.any([part.answered for part, _ in rounds], axis=0))
-    asked = [number for number, one in enumerate(uploads) if one.index.shape[-1]]
-    if manifest.weighting == "include-unrated" or not here.size:
-        return rounds
-    rows = [
-        some_of(rows_of(manifest, uploads[number], None, learned.lowered, learned.pulls[0]), here)
-        for number in asked
-    ]
-    out = list(rounds)
-    for number, found in zip(asked, read_hidden_orders(rows, manifest), strict=True):
-        out[number] = _taken_up(rounds[number], found, here)
     return out
 
 

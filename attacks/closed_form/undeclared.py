@@ -24,21 +24,14 @@ with the u of that moment, and asks for nothing else:
 - rows of positives and of negatives that were drawn (implicit feedback) are told apart by their sign, and
   named by counts, rounds and other clients (``attacks.closed_form.implicit.implicit_recording``);
 - entries that are not sent follow from those that are (``attacks.closed_form.gaps.gaps``);
-- where all factors of clients and items start equal, rows of one step have as many sizes as there are levels
-  (``attacks.closed_form.equal_step``);
-- several passes in any orders are one step to first order, and ratings are answered where the second order
-  leaves one level (``attacks.closed_form.orders.hidden_orders``), also of means over minibatches of which the
-  last is smaller (``attacks.closed_form.uneven_recording``);
 - means over minibatches at one factor of the client, of which the last is smaller, get one scale
-  (``attacks.closed_form.orders.whole_minibatches``);
+  (``attacks.closed_form.rows.whole_minibatches``);
 - rows of numbers that are no ratings, as a client's own model predicts them, are left out
   (``attacks.closed_form.lists.predicted_items``);
 - whole stars of a grid of halves, which leave a factor of all ratings open, are read on the grid of whole
   stars (``attacks.closed_form.fit.coarser_grids``);
 - rows of a client that all hold one vector (noise drawn once per epoch) are ratings less the client's own
   mean in their differences (``attacks.closed_form.uploads.common_vector``);
-- several steps of Adam or its relatives tell ratios of gradients, which several steps of one client share
-  (``attacks.closed_form.adaptive.adaptive_recording``);
 - where sigma is the declared one, a single number is left (``attacks.closed_form.grid.rating_grid``); where
   that puts the rows nowhere, sigma is taken for unknown, a mean over the client's ratings, say, and both are
   searched for (``attacks.closed_form.fit.affine_grid``);
@@ -67,7 +60,6 @@ import numpy as np
 from jaxtyping import Bool
 
 from attacks.base import Progress, Reconstruction, Scope, all_abstain, joined, silent
-from attacks.closed_form.adaptive.adaptive_recording import read_adaptive
 from attacks.closed_form.biases.bias_column import bias_column, with_ones, without_column
 from attacks.closed_form.biases.error_column_recording import read_error_column, with_error_column
 from attacks.closed_form.biases.own_biases_recording import own_biases_of, with_own_biases
@@ -75,7 +67,6 @@ from attacks.closed_form.centres.centred_recording import read_centred_recording
 from attacks.closed_form.centres.unmirrored import MIRRORED, UPRIGHT
 from attacks.closed_form.coarser_recording import with_coarser
 from attacks.closed_form.common_numbers import Learned, learned_of, pulls_of
-from attacks.closed_form.equal_step import read_equal_step
 from attacks.closed_form.fit.coarser_grids import coarser_grids, uses_the_highest
 from attacks.closed_form.fit.contradicted import silent_about, unless_biased_alone, unless_off_the_grid
 from attacks.closed_form.fit.other_shifts import unless_shifted
@@ -87,11 +78,10 @@ from attacks.closed_form.lists.drawn_items import unless_drawn
 from attacks.closed_form.lists.handed_out import unless_handed_out
 from attacks.closed_form.lists.predicted_items import views_without_predicted_items
 from attacks.closed_form.noisy_recording import with_noise_term
-from attacks.closed_form.orders.whole_minibatches import whole_minibatch_views
 from attacks.closed_form.read_rounds import read_rounds
 from attacks.closed_form.round_answers import DIAGNOSTICS, NO_NUMBERS, by_best_round, off_the_grid
 from attacks.closed_form.rows.unrated_rows import obstacle_with_unrated
-from attacks.closed_form.uneven_recording import with_uneven
+from attacks.closed_form.rows.whole_minibatches import whole_minibatch_views
 from attacks.closed_form.uploads.answered import Answered
 from attacks.closed_form.uploads.common_vector import NO_COMMON_VECTOR, centred_views
 from attacks.closed_form.uploads.item_rows import BATCH_BYTES
@@ -99,6 +89,8 @@ from attacks.closed_form.uploads.noise_floor import without_noise
 from attacks.obstacles import unreadable
 from victims.common.validation import above, require_fields
 from victims.transcript.view import ITEM, View
+
+MISSING = 0.2  # share of entries that are 0: fewer may have been rounded to it
 
 ByRounds = tuple[list[Answered], list[Sent], Bool[np.ndarray, " users"]]
 
@@ -146,7 +138,7 @@ class Undeclared:
         column = bias_column(view, _unsized(found).abstained, self.max_misfit)
         if column is not None:
             found = with_ones(self._on_a_grid(without_column(view, column), key, options, progress), column)
-        if 2 * len(found.abstained) > view.users.size and _mostly_silent(found):
+        if 2 * len(found.abstained) > view.users.size and _mostly_silent(found) and not _sparsified(view):
             found = _fuller(found, with_noise_term(_unsized(found), view, key))
         return unless_drawn(found, np.array(view.manifest.rating_levels))
 
@@ -196,13 +188,8 @@ class Undeclared:
         sent = _lists(view)
         if learned.centred:
             found, scope = read_centred_recording(view, learned.pulls[0], key, progress)
-            as_they_are = learned._replace(centred=False, lowered=0.0, upright=1.0)
-            if plainly := self._uneven_instead(view, as_they_are, _n_answered(found)):
-                (found, sent, off), learned = plainly, as_they_are
-                scope = Scope.RATINGS_AND_ATTRIBUTES
         else:
             found, sent, off = self._by_rounds(view, learned, progress)
-            found = with_uneven(found, view, learned)
         told, plain, doubted = _put_together(self.name, view, found, options, scope)
         told = unless_drawn_anew(told, sent, view)
         spanned = _of_all(found, "spanned")
@@ -224,8 +211,6 @@ class Undeclared:
             labelled = positives is not None and positives.two.all()
             return told if labelled else with_positives(told, view, positives)
         rest = _unsized(told)
-        if not learned.centred and (instead := self._read_otherwise(view, rest, learned, options)):
-            return _fuller(told, unless_drawn_anew(instead, _lists(view), view))
         return (
             told if own is None or not rest.abstained else _fuller(told, with_own_biases(rest, own, levels))
         )
@@ -247,23 +232,6 @@ class Undeclared:
             done += batch.users.size
             progress(done, view.users.size)
         return found, sent, off
-
-    def _uneven_instead(self, view: View, learned: Learned, n_told: int) -> ByRounds | None:
-        """Read ratings as they are, where that answers more clients with a smaller last minibatch."""
-        if 2 * n_told >= view.users.size:
-            return None
-        found, sent, off = self._by_rounds(view, learned, silent)
-        uneven = with_uneven(found, view, learned)
-        return (uneven, sent, off) if _n_answered(uneven) - _n_answered(found) > n_told else None
-
-    def _read_otherwise(
-        self, view: View, told: Reconstruction, learned: Learned, options: dict[str, Any]
-    ) -> Reconstruction | None:
-        """Read all clients together, where few are answered alone; None where nothing explains them."""
-        if equal := read_equal_step(view, told, learned.pulls[0]):
-            return unless_shunned(_put_together(self.name, view, equal, options)[0], view)
-        stepped = read_adaptive(view, told, learned.pulls)
-        return _put_together(self.name, view, stepped, options)[0] if stepped else None
 
     def obstacle(self, view: View) -> str:
         """Why the attack does not apply, or nothing."""
@@ -300,6 +268,16 @@ def _rated_alone(view: View) -> bool:
     return not biased and (view.manifest.weighting == "observed-only" or not _long_lists(view))
 
 
+def _sparsified(view: View) -> bool:
+    """Whether entries of rows are not sent: 0 is no number with noise then."""
+    first = next(iter(view.batches(BATCH_BYTES)), None)
+    if first is None or not first.rounds:
+        return False
+    rows = np.asarray(first.rounds[0].gradients)
+    sent = rows[(rows != 0).any(axis=2)]
+    return bool(sent.size and (sent == 0).mean() > MISSING)
+
+
 def _long_lists(view: View) -> bool:
     """Whether somebody sends rows of half of the items, as one who sends those of unrated ones, too."""
     return any(
@@ -321,11 +299,6 @@ def _unsized(found: Reconstruction) -> Reconstruction:
         return found
     everybody = np.ones(found.users.size, bool)
     return silent_about(replace(found, scope=Scope.RATINGS_AND_ATTRIBUTES), everybody, MIRRORED)
-
-
-def _n_answered(found: Sequence[Answered]) -> int:
-    """How many clients are answered."""
-    return sum(one.block.users.size - len(one.reasons) for one in found)
 
 
 def _fuller(told: Reconstruction, instead: Reconstruction) -> Reconstruction:

@@ -10,7 +10,7 @@ Where the rule mixes rows, clients with more ratings than K + 1 are read without
 that move or not, rates, weight decay, scale (``attacks.inversion.clients``); and constants that most of them
 share serve for those with few ratings, whose ratings and start are fitted (``attacks.inversion.search``).
 Passes are read in the order of the rows (``attacks.inversion.passes``), steps of Adam otherwise
-(``attacks.closed_form.adaptive.adaptive_recording``). The rule is an object
+(``attacks.inversion.adaptive.adaptive_recording``). The rule is an object
 (``attacks.client_rules.differentiable``). What is declared of it says what is tried first, and is not
 believed otherwise.
 
@@ -42,8 +42,8 @@ from attacks.client_rules.local_updates import (
     passes_to_try,
 )
 from attacks.client_rules.named import ANY, OVER_ALL, WITH_MOMENTUM, broken, rule_named
-from attacks.closed_form.adaptive.adaptive_recording import read_adaptive
 from attacks.closed_form.lists.drawn_anew import Sent, compared, sent_in, unless_drawn_anew
+from attacks.inversion.adaptive.adaptive_recording import read_adaptive
 from attacks.inversion.answers import FEWEST, Found, shared_constants
 from attacks.inversion.clients import (
     BATCH_BYTES,

@@ -142,7 +142,7 @@ def oracle(
     *,
     offset: bool = False,
 ) -> list[np.ndarray]:
-    """Which ratings someone reads who is told two or three numbers a client, by least squares on the truth."""
+    """Which ratings someone reads who is told two or three numbers a client by least squares."""
     right = []
     for items, truth, rows in zip(lists, ratings, sent.rows, strict=True):
         direction = np.linalg.svd(rows, full_matrices=False)[2][0]

@@ -34,28 +34,6 @@ class ShuffledPasses:
         return copy - v
 
 
-def trained(
-    users: np.ndarray, items: np.ndarray, ratings: np.ndarray, *, factors: int, biases: bool, seed: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Factors and biases of items after four passes over all ratings: a model in a late round."""
-    rng = np.random.default_rng(seed)
-    n_users, n_items = users.max() + 1, items.max() + 1
-    start = 0.0 if biases else np.sqrt(3.5 / factors)
-    p = rng.normal(start, 0.1, (n_users, factors))
-    q = rng.normal(start, 0.1, (n_items, factors))
-    bias = np.full(n_items, 3.5 * biases)
-    for _ in range(4):
-        for one in rng.permutation(ratings.size):
-            u, j = users[one], items[one]
-            error = ratings[one] - bias[j] - p[u] @ q[j]
-            bias[j] += 0.005 * error * biases
-            p[u], q[j] = (
-                p[u] + 0.01 * (error * q[j] - 0.02 * p[u]),
-                q[j] + 0.01 * (error * p[u] - 0.02 * q[j]),
-            )
-    return p, q, bias
-
-
 def made_up(n_users: int, n_items: int, *, factors: int, seed: int) -> tuple[np.ndarray, ...]:
     """Users, items and stars about factors near whose products these lie, those factors, and no biases."""
     rng = np.random.default_rng(seed)

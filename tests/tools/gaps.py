@@ -17,7 +17,6 @@ from tests.oracles.aligned import item_answers
 from tests.oracles.gap_programs import (
     GapProgram,
     at_random,
-    in_turn,
     largest_of_all,
     largest_of_each_row,
     one_step,
@@ -32,7 +31,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=3, help="programs of each kind")
     count = parser.parse_args().count
-    steps, sent = (one_step, in_turn, three_steps), (largest_of_each_row, largest_of_all, at_random)
+    steps, sent = (one_step, three_steps), (largest_of_each_row, largest_of_all, at_random)
     for dtype, step, part, share in itertools.product((np.float64, np.float32), steps, sent, (0.5, 0.2)):
         ratings = answers = wrong = 0
         for seed in range(count):

@@ -29,7 +29,6 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from attacks.closed_form.chains.decaying_copies import Sent, common_decay
-from attacks.closed_form.chains.last_step import with_last_step
 from attacks.closed_form.fit.affine_grid import best_numbers, nearest_numbers
 from attacks.closed_form.fit.credible import EXACT, HALF, exact_alone, without_improbable
 from attacks.closed_form.fit.decoding import distance_to_levels
@@ -96,7 +95,6 @@ def any_reading(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
                 break
             best = _with(best, new, here, rows.precision**HALF)
             names = (names - LINKS) | answering
-        best = with_last_step(best, rows, manifest, max_misfit)
         best = _without_closer_means(best, rows, levels)
     return without_improbable(best, rows, levels)
 
@@ -137,8 +135,7 @@ def candidates(chain: Chain, rows: Rows, levels: np.ndarray, max_misfit: float) 
     whole = chain.whole | (there.sum(axis=1) == rows.item.sum(axis=1))
     several = whole & (chain.n_steps > 1)
     size = batch_sizes(chain.step)
-    moved, decay = steps_before(chain, np.ones((*chain.scalar.shape, 1)))
-    bias = moved[..., 0]  # of the client
+    bias, decay = own_bias(chain)
     g, h = chain.scalar, chain.along
 
     def on_the_grid(name: str, able: np.ndarray, *columns: np.ndarray) -> Candidate:
@@ -180,7 +177,6 @@ def candidates(chain: Chain, rows: Rows, levels: np.ndarray, max_misfit: float) 
     yield on_the_grid(MEAN_AND_NEW_BIAS, several, g * size, h + bias)
     yield on_the_grid(OWN_BIAS, whole, g, h + bias, decay)
     yield on_the_grid(MEAN_AND_BIAS, several, g * size, h + bias, decay)
-    of_biases = np.ones((*g.shape, 1))
     for name, errors, own in (
         (DECAYING, g, 0.0),
         (DECAYING_MEAN, g * size, 0.0),
@@ -191,7 +187,7 @@ def candidates(chain: Chain, rows: Rows, levels: np.ndarray, max_misfit: float) 
         def predicted(decay: float, own: float = own) -> np.ndarray:
             shrinking = chain._replace(shrink=np.full(len(g), decay))
             of_items = h * decay ** np.where(there, 2.0 * chain.step, 0.0)
-            return of_items + own * steps_before(shrinking, of_biases)[0][..., 0]
+            return of_items + own * own_bias(shrinking)[0]
 
         told = common_decay(Sent(errors, rows.offset, there), predicted, several, levels)
         if told is not None:
@@ -209,21 +205,19 @@ def batch_sizes(step: Int[np.ndarray, "users rows"]) -> Int[np.ndarray, "users r
     return out
 
 
-def steps_before(
-    chain: Chain, pushed: Float[np.ndarray, "users rows m"]
-) -> tuple[Float[np.ndarray, "users rows m"], Float[np.ndarray, "users rows"]]:
-    """By how much something that steps as the factor does has moved before each row."""
-    moved, decay = np.zeros(pushed.shape), np.zeros(chain.scalar.shape)
+def own_bias(
+    chain: Chain,
+) -> tuple[Float[np.ndarray, "users rows"], Float[np.ndarray, "users rows"]]:
+    """By how much a bias that steps as the factor does has moved before each row; how much of it is left."""
+    moved, decay = np.zeros(chain.scalar.shape), np.zeros(chain.scalar.shape)
     for user, own in enumerate(chain.step):
         here = own >= 0
         if not here.any():
             continue
-        by_step = np.zeros((own.max() + 1, pushed.shape[2]))
-        np.add.at(by_step, own[here], chain.scalar[user, here, None] * pushed[user, here])
-        shrink, total, before = chain.shrink[user], np.zeros(pushed.shape[2]), np.zeros(by_step.shape)
-        for step in range(len(by_step) - 1):
-            total = shrink * (total + by_step[step])
-            before[step + 1] = total
+        by_step = np.bincount(own[here], chain.scalar[user, here])
+        shrink, before = chain.shrink[user], np.zeros(by_step.size)
+        for step in range(by_step.size - 1):
+            before[step + 1] = shrink * (before[step] + by_step[step])
         moved[user, here] = chain.sign[user] * before[own[here]]
         decay[user, here] = shrink ** own[here]
     return moved, decay

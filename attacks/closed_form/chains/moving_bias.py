@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from attacks.closed_form.chains.chain_readings import batch_sizes, steps_before
+from attacks.closed_form.chains.chain_readings import batch_sizes, own_bias
 from attacks.closed_form.rows.row_readings import LONGEST, several_steps
 from attacks.closed_form.uploads.fitted_chain import chain_of
 from attacks.closed_form.uploads.readings import Numbers, Rows
@@ -29,8 +29,7 @@ def with_moving_bias(rows: Rows) -> list[Numbers]:
     several = sums.whole & (chain.n_steps > 1) & (np.abs(chain.shrink - 1) <= UNSHRUNK)
     if not several.any():
         return []
-    bias = steps_before(chain, np.ones((*chain.scalar.shape, 1)))[0][..., 0]
-    sums = sums._replace(along=sums.along + bias, whole=several)
+    sums = sums._replace(along=sums.along + own_bias(chain)[0], whole=several)
     size = batch_sizes(chain.step)
     means = sums._replace(scalar=sums.scalar * size, whole=several & (size > 1).any(axis=1))
     return [one for one in (sums, means) if one.whole.any()]

@@ -13,10 +13,7 @@ missing: that it is 0 would mean that the client's factor is. A row of zeros alo
       r_j = A e_j + B h_j + p_U . q_jU,
 
   so that the ratings are integers in a span of 2 + |U| dimensions, all known
-  (``attacks.closed_form.numbers.integer_relation``). Where the client's factor moves between its rows, it
-  does so in the columns that all rows have as if there were no others
-  (``attacks.closed_form.uploads.moving_factor``), and in U by what its steps add up to: B s sum_i g_i q_iU,
-  known up to B as well, beside shrink^b p_U.
+  (``attacks.closed_form.numbers.integer_relation``).
 - Several steps over all ratings leave each column of the rows in the span of factors and ratings: any single
   one with K + 3 entries or more tells the ratings of the rows that have it, the other columns the rest.
 - A row of which nothing was sent, where entries of a threshold were: all it has is below that, so that its
@@ -30,25 +27,26 @@ and, at random, of J. Wangni et al., arXiv:1710.09854.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from jaxtyping import Bool, Float
 from scipy.special import gammaln
 
 from attacks.closed_form.chains.chain_readings import any_reading
+from attacks.closed_form.fit.decoding import nearest_level
 from attacks.closed_form.fit.goodness_of_fit import step_of
 from attacks.closed_form.gaps.filled_rows import Filled, filled_in, with_gaps
-from attacks.closed_form.gaps.gap_passes import of_passes
-from attacks.closed_form.gaps.gap_spans import SURE, OneClient, of_a_chain, of_columns, of_one_step
-from attacks.closed_form.gaps.gap_steps import of_steps
-from attacks.closed_form.numbers.integer_relation import COARSEST, LOOSE, precision_of
+from attacks.closed_form.numbers.integer_relation import COARSEST, LOOSE, precision_of, ratings_in_columns
 from attacks.closed_form.uploads.kept import kept
 from attacks.closed_form.uploads.readings import Reading, Rows, on_the_rest, reading_of
 from victims.transcript.manifest import Manifest
 
 CHANCE = 20.0  # nats, by which missing entries that are all smaller than the others are no accident
-FITS = (of_steps, of_passes)
-ASKED = 4  # clients of a batch that say whether a fit is worth its time for the others
+SURE = 0.01  # of a step: ratings that columns tell one by one are nearer to the grid
 KEPT = 32  # readings, of a number a row
+
+Told = tuple[Float[np.ndarray, " n"], float] | None  # ratings of one client's rows, and its steps
 
 
 @kept(KEPT, lambda rows, manifest, max_misfit: (*rows, manifest, max_misfit))
@@ -128,14 +126,73 @@ def _with_unseen(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
     value = np.full(rows.item.shape, np.nan)
     steps = np.full(len(value), np.nan)
     able = np.isfinite(rows.rows).all(axis=(1, 2)) & (digits < COARSEST)
-    for reading in (of_one_step, of_a_chain, of_columns, of_steps, of_passes):
-        open_ = np.flatnonzero(able & ~np.isfinite(value).any(axis=1)).tolist()
-        for asked, user in enumerate(open_):
-            found = reading(OneClient(rows, filled, user, levels, float(digits[user])))
-            if found is not None:
-                value[user], steps[user] = found
-            if reading in FITS and asked + 1 == ASKED and not np.isfinite(value[open_[:ASKED]]).any():
-                break
+    for user in np.flatnonzero(able).tolist():
+        one = _OneClient(rows, filled, user, levels, float(digits[user]))
+        if (found := _of_one_step(one) or _of_columns(one)) is not None:
+            value[user], steps[user] = found
     told = np.isfinite(value).any(axis=1)
     misfit = np.where(told, 0.0, np.nan)
     return reading_of(value, misfit=misfit, allowed=max_misfit, steps=steps, spanned=True)
+
+
+class _OneClient(NamedTuple):
+    """Whose rows are read, and what is known of everybody's."""
+
+    rows: Rows
+    filled: Filled  # the same rows
+    user: int  # place of the client among them
+    levels: Float[np.ndarray, " levels"]  # ratings that exist, ascending, stars
+    digits: float  # relative size of the last digits of the client's rows
+
+
+def _of_one_step(one: _OneClient) -> Told:
+    """A e + B h + p_U . q_U."""
+    rows, filled, user, _, _ = one
+    here = np.flatnonzero(rows.item[user] & filled.joined[user])
+    if not filled.one_step[user]:
+        return None
+    full, v = filled.rows[user, here], rows.factors[user, here].astype(float)
+    lead = np.linalg.norm(full, axis=1).argmax()
+    direction = full[lead] / np.linalg.norm(full[lead])
+    known = [(full @ direction)[:, None], (v @ direction)[:, None]]
+    table = np.concatenate([*known, v[:, ~filled.seen[user]]], axis=1)
+    return _in_columns(table, one, here)
+
+
+def _of_columns(one: _OneClient) -> Told:
+    """Any steps over all ratings: the column with most entries, and what it tells of the others."""
+    rows, filled, user, levels, digits = one
+    kept = filled.kept[user] & rows.item[user][:, None]
+    v, offset = rows.factors[user].astype(float), rows.offset[user]
+    first = int(kept.sum(axis=0).argmax())
+    here = np.flatnonzero(kept[:, first])
+    if not here.size:
+        return None
+    table = np.concatenate([rows.rows[user, here, first][:, None], v[here]], axis=1)
+    found = ratings_in_columns(table, offset[here], levels, digits)
+    if found is None:
+        return None
+    value = np.full(len(v), np.nan)
+    value[here] = found
+    for column in np.argsort(-kept.sum(axis=0), kind="stable"):
+        told = kept[:, column] & np.isfinite(value)
+        open_ = kept[:, column] & ~np.isfinite(value)
+        table = np.concatenate([rows.rows[user, :, column][:, None], v], axis=1)
+        if told.sum() <= table.shape[1] or not open_.any():
+            continue
+        numbers, *_ = np.linalg.lstsq(table[told], value[told] - offset[told], rcond=None)
+        fitted = table @ numbers + offset
+        exact = np.abs(fitted - value)[told].max() <= SURE * step_of(levels)
+        near = np.abs(fitted - nearest_level(fitted, levels)) <= SURE * step_of(levels)
+        value = np.where(open_ & near & exact, nearest_level(fitted, levels), value)
+    return value, np.nan
+
+
+def _in_columns(table: Float[np.ndarray, "told m"], one: _OneClient, here: np.ndarray) -> Told:
+    """Ratings in the span of columns, among all rows of the client."""
+    found = ratings_in_columns(table, one.rows.offset[one.user, here], one.levels, one.digits)
+    if found is None:
+        return None
+    value = np.full(one.rows.item.shape[1], np.nan)
+    value[here] = found
+    return value, 1.0

@@ -22,7 +22,7 @@ from attacks.closed_form.fit.contradicted import (
 from attacks.closed_form.fit.credible import rows_against_multiples
 from attacks.closed_form.fit.level_combinations import JUDGED, OpenRows, anchors_of, numbers_of, says_nothing
 from attacks.closed_form.fit.shunned_level import OPEN_SCALE, unless_shunned
-from tests.attacks.closed_form.test_orders import score
+from tests.attacks.closed_form.test_recordings import score
 from victims.transcript.recorder import Recorder
 
 # An unknown scale of a client's rows: both numbers follow from the rating grid.

@@ -10,14 +10,21 @@ from attacks.base import Scope
 from attacks.closed_form.chains.pulled_group import one_line
 from attacks.closed_form.fit.contradicted import silent_about
 from attacks.closed_form.lowered import unless_lowered
-from tests.attacks.closed_form.test_orders import score
 from tests.oracles.gap_programs import GapProgram, all_of_it, beside_noise, some_twice
-from tests.oracles.shuffled_passes import ShuffledPasses, made_up, recorded
 
 # Who rates in whole stars alone is read by what others share who do not.
 
 
 HALVES_COARSER = np.arange(1, 11) / 2
+
+
+def score(found: fl.Reconstruction, table: np.ndarray) -> tuple[int, int]:
+    """Answers, and how many of them are right."""
+    if not found.blocks:
+        return 0, 0
+    columns = list(found.columns())
+    user, item, value = (np.concatenate([c[name] for c in columns]) for name in ("user", "index", "value"))
+    return user.size, int((np.abs(value - table[user, item]) < 0.25).sum())
 
 
 def recorded_of_coarser(path, weighs, n_whole, rng, own_rates=False, n_half=9):
@@ -65,6 +72,27 @@ def test_clients_who_share_nothing_tell_nothing_of_others(tmp_path):
     answers, right = score(found, table)
     assert set(found.abstained) >= set(range(8))
     assert right == answers > 0.8 * (table[8:] > 0).sum()
+
+
+@pytest.mark.parametrize("halves", [8])
+def test_whole_stars_of_a_grid_of_halves_are_not_halved(tmp_path, halves):
+    """Clients with fewer ratings than factors, five steps over all ratings: half as large they fit better."""
+    rng = np.random.default_rng(0)
+    items, k, rate = 50, 10, 0.001 / 8
+    v, start = rng.normal(0, 0.3, (items, k)), rng.normal(0, 0.3, (9 + halves, k))
+    table = np.zeros((len(start), items))
+    with fl.Recorder(tmp_path / "t", rating_levels=np.arange(0.5, 5.1, 0.5)) as recorder:
+        recorder.broadcast(0, v)
+        for user in range(len(start)):
+            u, rated = start[user], rng.permutation(items)[:8]
+            table[user, rated] = rng.choice([3.0, 4.0, 5.0] if user < 9 else [2.5, 3.0, 4.5, 5.0], 8)
+            copy = v[rated].copy()
+            for _ in range(5):
+                error = table[user, rated] - copy @ u
+                copy, u = copy + rate * error[:, None] * u, u + rate * (error @ copy - 0.01 * u)
+            recorder.upload(0, user, copy - v[rated], rated)
+    answers, right = score(fl.attack(tmp_path / "t", "undeclared"), table)
+    assert right == answers >= 8 * halves * 0.8
 
 
 # Rows among made-up ones, and sums of two: read by ``undeclared``, none wrongly.
@@ -176,33 +204,3 @@ def test_two_clients_who_do_not_tell_are_not_answered(tmp_path, attack, less):
         found = fl.attack(tmp_path / name, attack)
         answered = len(found.abstained) < 2 and found.scope != Scope.DIFFERENCES
         assert answered == (name == "told" and not less)
-
-
-# Programs that shuffle and average, whose last minibatch is smaller, read by ``undeclared``.
-
-
-USERS_UNEVEN = 12
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-    ("client", "items", "least"),
-    [
-        (ShuffledPasses(0.02, passes=2, batch=8, mean=True), 160, 0.6),
-    ],
-    ids=str,
-)
-def test_a_smaller_last_minibatch(tmp_path, client, items, least):
-    table = recorded(
-        tmp_path / "t", client, made_up(USERS_UNEVEN, items, factors=8, seed=1), range(USERS_UNEVEN), 2
-    )
-    answers, right = score(fl.attack(tmp_path / "t", "undeclared"), table)
-    assert right == answers >= least * (table > 0).sum()
-
-
-@pytest.mark.thorough
-def test_shuffled_rows_are_not_read_of_uneven(tmp_path):
-    client = ShuffledPasses(0.02, passes=3, batch=16, mean=True)
-    recorded(tmp_path / "t", client, made_up(USERS_UNEVEN, 160, factors=8, seed=1), range(USERS_UNEVEN), 2)
-    view = fl.open_transcript(tmp_path / "t").view("server").shuffled(3)
-    assert len(fl.attack(view, "undeclared").abstained) == USERS_UNEVEN

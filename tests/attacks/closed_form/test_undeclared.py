@@ -12,11 +12,15 @@ import factorleak as fl
 from attacks.base import Scope
 from attacks.closed_form.uploads.item_rows import BATCH_BYTES, rows_of
 from tests.attacks.closed_form.test_centres import sizes
+from tests.oracles.adaptive_client import AdaptiveClient
 from tests.oracles.aligned import item_answers
+from tests.oracles.gap_programs import GapProgram, in_turn, largest_of_all
+from tests.oracles.shuffled_passes import ShuffledPasses, made_up
+from tests.oracles.shuffled_passes import recorded as recorded_in_any_order
 from victims.transcript.manifest import Manifest
 from victims.transcript.writer import TranscriptWriter
 
-HALVES = np.arange(0.5, 5.01, 0.5)
+HALVES, STARS = np.arange(0.5, 5.01, 0.5), tuple(np.arange(1.0, 6.0))
 RATE, RIDGE = 1e-3, 1e-4
 USERS, ITEMS = 30, 200
 
@@ -588,3 +592,57 @@ def test_rows_of_unrated_items_are_declared_and_none_is_there(tmp_path, biased):
     score = fl.score(found, transcript=tmp_path / "run").set_index("metric")
     assert not found.abstained
     assert score.loc["rated_rating_accuracy", "value"] == 1
+
+
+# What exact readers are not asked for: rows that nobody publishes, or that the noise term reads.
+
+
+def sparsified_in_turn(path: Path) -> np.ndarray:
+    """Half of the entries, of rows that a factor moved between."""
+    return GapProgram(in_turn, largest_of_all, 0.5, n_users=6, levels=STARS).record(path)
+
+
+def steps_of_adam(path: Path) -> np.ndarray:
+    """Two over all ratings; ``inversion`` reads them."""
+    return AdaptiveClient().recorded(path, 6, 0)
+
+
+def one_step_from_equal_factors(path: Path) -> np.ndarray:
+    """Over all ratings, where users start as items do."""
+    rng, v, ratings = np.random.default_rng(1), np.full(4, 0.1), np.zeros((6, 60))
+    with fl.Recorder(path, rating_levels=STARS) as recorder:
+        recorder.broadcast(0, np.tile(v, (60, 1)))
+        for user, own in enumerate(ratings):
+            rated = rng.choice(60, 12, replace=False)
+            own[rated] = rng.choice(STARS, 12)
+            recorder.upload(0, user, -0.013 * (own[rated] - v @ v)[:, None] * v, rated)
+    return ratings
+
+
+@pytest.mark.parametrize(
+    "program",
+    [sparsified_in_turn, steps_of_adam, one_step_from_equal_factors],
+)
+def test_what_no_reader_is_for_is_left_open(tmp_path, program):
+    ratings = program(tmp_path / "t")
+    assert len(fl.attack(tmp_path / "t", "undeclared").abstained) == len(ratings)
+
+
+@pytest.mark.parametrize(
+    "client",
+    [
+        pytest.param(ShuffledPasses(0.01, passes=5), marks=pytest.mark.thorough),
+        ShuffledPasses(0.01, batch=8),
+        pytest.param(ShuffledPasses(0.05, batch=32, mean=True), marks=pytest.mark.thorough),
+    ],
+    ids=str,
+)
+def test_shuffled_passes_are_read_with_noise(tmp_path, client):
+    """Short steps in any order, and a smaller last minibatch: nearly all ratings, claims as right as said."""
+    data = made_up(12, 300, factors=8, seed=1)
+    ratings = recorded_in_any_order(tmp_path / "t", client, data, range(12), 2)
+    found = fl.attack(tmp_path / "t", "undeclared")
+    answers, good = right(found, ratings)
+    assert good >= 0.97 * (ratings > 0).sum()
+    claims = np.concatenate([columns["probability"] for columns in found.columns()])
+    assert abs(np.nanmean(claims) - good / answers) <= 0.03

@@ -6,7 +6,7 @@ steps that is one ratio, and of errors e and factor u
     g2 / g1 = (e2_k / e1_k) (u2_f / u1_f) = A_k B_f,
 
 of rank one. More steps are taken for an even course, 1 + (t - 1)(A_k B_f - 1), and what that leaves is taken
-off by whoever knows better (``attacks.closed_form.adaptive.adaptive_numbers``). Most entries have two such
+off by whoever knows better (``attacks.inversion.adaptive.adaptive_numbers``). Most entries have two such
 ratios, on either side of the largest step (1.11 for Adam), and columns whose factor changes its sign have the
 other sign: differences of logarithms between columns are the same in all rows for the right ones.
 """

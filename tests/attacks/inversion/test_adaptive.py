@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 
 import factorleak as fl
-from attacks.client_rules.adaptive_steps import ADAM, RATE
-from attacks.closed_form.adaptive import adaptive_choice
-from attacks.closed_form.adaptive.adaptive_choice import IN_VAIN, PER_STEP, Effort, asked_of
-from attacks.closed_form.adaptive.adaptive_fit import Fit, Rule, fitted
-from attacks.closed_form.adaptive.adaptive_numbers import Own
-from attacks.closed_form.adaptive.adaptive_recording import NOT_FITTED, ONE_STEP, OPEN_ENDS
-from attacks.closed_form.adaptive.adaptive_search import KINDS, search
+from attacks.client_rules.adaptive_steps import ADAM
+from attacks.inversion.adaptive import adaptive_choice
+from attacks.inversion.adaptive.adaptive_choice import IN_VAIN, PER_STEP
+from attacks.inversion.adaptive.adaptive_fit import Fit, Rule, fitted
+from attacks.inversion.adaptive.adaptive_numbers import Own
+from attacks.inversion.adaptive.adaptive_recording import NOT_FITTED, ONE_STEP, OPEN_ENDS
 from factorleak import plugins
 from tests.oracles.adaptive_client import LEVELS, AdaptiveClient
 
@@ -88,8 +87,10 @@ def score(found: fl.Reconstruction, truth: np.ndarray) -> tuple[int, int]:
     ("client", "attack", "n", "least"),
     [
         (AdaptiveClient("rmsprop", rate=0.001), plugins.Inversion("rmsprop"), 8, 7),
-        pytest.param(AdaptiveClient("adagrad"), "undeclared", 5, 3, marks=pytest.mark.thorough),
-        pytest.param(AdaptiveClient(steps=3, rate=0.005), "undeclared", 5, 2, marks=pytest.mark.thorough),
+        pytest.param(AdaptiveClient("adagrad"), plugins.Inversion(), 5, 3, marks=pytest.mark.thorough),
+        pytest.param(
+            AdaptiveClient(steps=3, rate=0.005), plugins.Inversion("adam"), 5, 2, marks=pytest.mark.thorough
+        ),
     ],
     ids=str,
 )
@@ -118,7 +119,7 @@ def test_another_optimizer_than_the_declared_one_is_not_answered(tmp_path):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_one_step_is_not_answered(tmp_path, dtype):
     AdaptiveClient(steps=1).recorded(tmp_path / "t", 3, 0, dtype=dtype)
-    found = fl.attack(tmp_path / "t", "undeclared")
+    found = fl.attack(tmp_path / "t", plugins.Inversion("adam"))
     assert set(found.abstained.values()) == {ONE_STEP}
     assert not any(np.isfinite(one["value"]).any() for one in found.columns())
 
@@ -133,7 +134,7 @@ def test_what_nothing_fits_ends(tmp_path, monkeypatch):
         lambda own, rule, **_: work.append(rule.n_steps * (PER_STEP + own.rows.size)),
     )
     AdaptiveClient().recorded(tmp_path / "t", 8, 0, factors=20)
-    found = fl.attack(tmp_path / "t", "undeclared")
+    found = fl.attack(tmp_path / "t", plugins.Inversion("adam"))
     assert set(found.abstained.values()) == {NOT_FITTED}
     assert IN_VAIN - max(work) < sum(work) <= IN_VAIN
 
@@ -161,7 +162,7 @@ def test_ratings_less_a_number_are_not_answered(tmp_path):
     """Less 1 they are levels for those without the lowest; nobody has the highest then."""
     truth = AdaptiveClient(less=1.0).recorded(tmp_path / "t", 3, 5)
     assert (np.min(np.where(truth > 0, truth, 9), axis=1) == 1).all()
-    found = fl.attack(tmp_path / "t", "undeclared")
+    found = fl.attack(tmp_path / "t", plugins.Inversion("adam"))
     assert len(found.abstained) == 3
 
 
@@ -173,45 +174,4 @@ def test_nobody_is_answered_without_both_ends_of_the_grid(tmp_path):
     with fl.Recorder(tmp_path / "t", rating_levels=[1.0, 2.0, 3.0, 4.0, 5.0]) as recorder:
         recorder.broadcast(0, v)
         recorder.upload(0, 0, client.change(rng.normal(0, 0.3, 5), r, v), np.arange(12))
-    assert fl.attack(tmp_path / "t", "undeclared").abstained == {0: OPEN_ENDS}
-
-
-# Optimizer, steps and rate, where the rate is no round number.
-
-
-RATE_OF_NONE = 0.004827  # no round number is within a hundredth
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-    ("client", "name"),
-    [
-        (AdaptiveClient("rmsprop", 2, RATE_OF_NONE, kept=0.9), "rmsprop"),
-        (AdaptiveClient("adam", 2, RATE_OF_NONE, decay=0.01), "adamw"),
-    ],
-    ids=["rmsprop as Keras has it", "adamw"],
-)
-def test_a_rate_that_is_no_round_number_is_found(tmp_path, client, name):
-    client.recorded(tmp_path / "t", 6, seed=3)
-    found = search(fl.open_transcript(tmp_path / "t").view("server"), 0.0)
-    assert found is not None
-    kind, rule, way = found
-    assert (kind.name, rule.n_steps, way) == (name, 2, 1)
-    assert kind.optimizer.second == (client.kept if name == "rmsprop" else 0.999)
-    assert rule.rate == pytest.approx(RATE_OF_NONE, rel=1e-6)
-
-
-@pytest.mark.thorough
-def test_a_rate_that_is_a_thousandth_off_is_put_right_by_fits(tmp_path):
-    """Adagrad: with the rate held fewer clients are told than with the rate open, and none wrongly."""
-    ratings = AdaptiveClient("adagrad", 3, RATE_OF_NONE).recorded(tmp_path / "t", 10, seed=0)
-    view = fl.open_transcript(tmp_path / "t").view("server")
-    _, every = asked_of(view, 0.0)
-    rule = Rule(next(kind.optimizer for kind in KINDS if kind.name == "adagrad"), 3, 1.001 * RATE_OF_NONE)
-    effort = Effort(10**7)
-    told = [fit for own in every if (fit := effort.any(own, rule)) is not None and fit.told]
-    held = [own for own in every if effort.fitted(own, rule) is not None]
-    assert len(told) > len(held)
-    counts = {tuple(sorted(own[own > 0].tolist())) for own in ratings}
-    assert {tuple(sorted(fit.ratings.tolist())) for fit in told} <= counts
-    assert np.exp([fit.constants[RATE] for fit in told]) == pytest.approx(RATE_OF_NONE, rel=1e-6)
+    assert fl.attack(tmp_path / "t", plugins.Inversion("adam")).abstained == {0: OPEN_ENDS}

@@ -12,10 +12,10 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-from attacks.closed_form.adaptive.adaptive_fit import FEWEST
-from attacks.closed_form.adaptive.adaptive_numbers import Own
 from attacks.closed_form.uploads.item_rows import BATCH_BYTES, rounding_of, rows_of
 from attacks.closed_form.uploads.readings import Rows
+from attacks.inversion.adaptive.adaptive_fit import FEWEST
+from attacks.inversion.adaptive.adaptive_numbers import Own
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import UserBatch, View
 

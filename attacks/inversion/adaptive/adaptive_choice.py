@@ -16,11 +16,11 @@ import numpy as np
 from attacks.client_rules.adaptive_rule import AdaptiveSteps
 from attacks.client_rules.adaptive_steps import RATE
 from attacks.client_rules.differentiable import declared_steps
-from attacks.closed_form.adaptive.adaptive_fit import Fit, Rule, fitted
-from attacks.closed_form.adaptive.adaptive_numbers import Own
-from attacks.closed_form.adaptive.adaptive_ratios import largest, summed
-from attacks.closed_form.adaptive.adaptive_rows import sent_of
 from attacks.closed_form.uploads.item_rows import BATCH_BYTES
+from attacks.inversion.adaptive.adaptive_fit import Fit, Rule, fitted
+from attacks.inversion.adaptive.adaptive_numbers import Own
+from attacks.inversion.adaptive.adaptive_ratios import largest, summed
+from attacks.inversion.adaptive.adaptive_rows import sent_of
 from victims.transcript.view import View
 
 # steps, where nobody declares how many: of Adam, of the others, and of Adam at last

@@ -1,6 +1,6 @@
 """A client's ratings and factor, fitted to rows that several steps of Adam made.
 
-From starts (``attacks.closed_form.adaptive.adaptive_numbers``), each row is decoded by the level whose row,
+From starts (``attacks.inversion.adaptive.adaptive_numbers``), each row is decoded by the level whose row,
 along the course of the client's factor, is nearest, and the factor is fitted to all rows with these levels
 (Marquardt), by turns. What explains all rows to their last digits is asked, for each rating, how sure it is:
 its deviation by the slope of all rows in factor, ratings and constants, and the fit of the levels beside it.
@@ -14,9 +14,9 @@ import numpy as np
 from jaxtyping import Float
 
 from attacks.client_rules.adaptive_steps import CONSTANTS, EPSILON, RATE, WEIGHT_DECAY, Optimizer, upload
-from attacks.closed_form.adaptive.adaptive_numbers import Own, starts
 from attacks.closed_form.fit.decoding import nearest_level
 from attacks.closed_form.fit.goodness_of_fit import step_of
+from attacks.inversion.adaptive.adaptive_numbers import Own, starts
 
 PROBES = np.array([1e-6, 1e-9, 1e-6, 1e-6, 1e-6])  # finite differences of constants
 PROBE = 1e-6  # relative, of a factor, and of an error

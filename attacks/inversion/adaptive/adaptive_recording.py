@@ -1,9 +1,9 @@
 """All clients of a recording who take several steps of Adam, or the like, between broadcast and upload.
 
-Such rows show themselves (``attacks.closed_form.adaptive.adaptive_rows``). What is the same for all clients,
+Such rows show themselves (``attacks.inversion.adaptive.adaptive_rows``). What is the same for all clients,
 kind of optimizer, number of steps and rate, is found by the first few of them whose ratings are told with it
-(``attacks.closed_form.adaptive.adaptive_choice``). Then each client is fitted
-(``attacks.closed_form.adaptive.adaptive_fit``), in the first of a few rounds that tells its ratings.
+(``attacks.inversion.adaptive.adaptive_choice``). Then each client is fitted
+(``attacks.inversion.adaptive.adaptive_fit``), in the first of a few rounds that tells its ratings.
 
 What it assumes: all ratings in every step; moments that start anew in a round; betas as programs have them
 unless they are set; no regularisation but for the usual weight decay; ratings as they are, or less what is
@@ -21,11 +21,11 @@ from jaxtyping import Bool, Float
 
 from attacks.base import Estimates, Reconstruction
 from attacks.client_rules.adaptive_rule import ADAPTIVE, AdaptiveSteps
-from attacks.closed_form.adaptive.adaptive_choice import Effort, rule_of
-from attacks.closed_form.adaptive.adaptive_fit import Fit
-from attacks.closed_form.adaptive.adaptive_rows import Sent, look_adaptive, sent_of, sizes_of
 from attacks.closed_form.uploads.answered import Answered
 from attacks.closed_form.uploads.item_rows import BATCH_BYTES
+from attacks.inversion.adaptive.adaptive_choice import Effort, rule_of
+from attacks.inversion.adaptive.adaptive_fit import Fit
+from attacks.inversion.adaptive.adaptive_rows import Sent, look_adaptive, sent_of, sizes_of
 from victims.transcript.view import UserBatch, View
 
 ALREADY = 0.5  # share of the clients that are answered: nothing else is looked for

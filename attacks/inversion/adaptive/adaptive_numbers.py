@@ -2,7 +2,7 @@
 
 Two steps of Adam over all ratings: the first moves u by eta tau, eta being the rate, and w_k by eta s_k f,
 tau, s and f being signs (of the gradient of u, of the errors and of u; s f are those of the rows). With A and
-B of ``attacks.closed_form.adaptive.adaptive_ratios`` and one number c
+B of ``attacks.inversion.adaptive.adaptive_ratios`` and one number c
 
     u_f = eta tau_f / (c B_f - 1),    e_k = D_k / (1 - A_k / c),
     D_k = eta (tau . v_k + s_k |u|_1 + eta s_k tau . f),
@@ -21,9 +21,9 @@ import numpy as np
 from jaxtyping import Float
 
 from attacks.client_rules.adaptive_steps import CONSTANTS, RATE, Optimizer, upload
-from attacks.closed_form.adaptive.adaptive_ratios import Ratios, ratios, summed
 from attacks.closed_form.fit.decoding import distance_to_levels
 from attacks.closed_form.fit.goodness_of_fit import step_of
+from attacks.inversion.adaptive.adaptive_ratios import Ratios, ratios, summed
 
 EXACT, ABOUT = 1e-6, 1e-3  # of a step, that entries may be no sum of steps: of two, and of more
 WITHIN = (0.02, 50.0)  # c, where the middle ratio of a column is 1

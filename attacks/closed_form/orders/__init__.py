@@ -1,1 +1,0 @@
-"""Steps after every rating in an order that nobody sees."""
