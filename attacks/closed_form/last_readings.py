@@ -10,8 +10,8 @@ from attacks.closed_form.chains.pulled_steps import reading_of_pulled_steps
 from attacks.closed_form.clipping.clipped_entries import reading_of_clipped_entries
 from attacks.closed_form.clipping.clipped_samples import reading_of_clipped_samples
 from attacks.closed_form.clipping.one_clipped import reading_of_one_clipped
-from attacks.closed_form.fit.credible import ROUNDED, without_open_multiples
-from attacks.closed_form.fit.plausible_biases import without_implausible_biases
+from attacks.closed_form.fit.arbiter import BARS, without_open_multiples
+from attacks.closed_form.fit.images import without_implausible_biases
 from attacks.closed_form.gaps.gaps import reading_with_gaps
 from attacks.closed_form.grid.grid_reading import CLOSER
 from attacks.closed_form.rows.weighted_zeros import HALF
@@ -49,7 +49,7 @@ def _without_uneven_last(best: Reading, rows: Rows) -> Reading:
 
     A mean over it has another scale, and rounded rows leave room for one of them on the grid by accident.
     """
-    asked = best.answered & ~best.declared & (best.misfit > ROUNDED)
+    asked = best.answered & ~best.declared & (best.misfit > BARS.rounded)
     open_ = np.flatnonzero(asked & (best.steps > 1) & (best.steps < rows.item.sum(axis=1)))
     if not open_.size:
         return best

@@ -12,7 +12,7 @@ from attacks.base import Estimates
 from attacks.closed_form.centres.unmirrored import UPRIGHT
 from attacks.closed_form.clipping.clipped_samples import unclipped
 from attacks.closed_form.common_numbers import Learned
-from attacks.closed_form.fit.shunned_level import may_be_lowered
+from attacks.closed_form.fit.images import may_be_lowered
 from attacks.closed_form.read_rounds import Round
 from attacks.closed_form.rows.off_grid import off_grid
 from attacks.closed_form.uploads.answered import Answered

@@ -26,7 +26,7 @@ from scipy.special import bdtrc, logsumexp
 from attacks.closed_form.common_numbers import Learned
 from attacks.closed_form.fit.decoding import distance_to_levels
 from attacks.closed_form.fit.goodness_of_fit import step_of
-from attacks.closed_form.fit.shunned_level import may_be_lowered
+from attacks.closed_form.fit.images import may_be_lowered
 from attacks.closed_form.orders.hidden_orders import able_clients, agreed, on_one_grid
 from attacks.closed_form.orders.last_minibatch import ONE, Batches, Multiples, multiples_of
 from attacks.closed_form.orders.mixed_multiples import (

@@ -52,7 +52,7 @@ from attacks.client_rules.named import (
 from attacks.client_rules.paired_labels import PairedLabels
 from attacks.client_rules.semi_als import SemiALS
 from attacks.closed_form.adaptive.adaptive_recording import read_adaptive
-from attacks.closed_form.lists.drawn_anew import unless_drawn_anew
+from attacks.closed_form.lists.others_items import abstain_if_drawn
 from attacks.inversion.answers import FEWEST, Found, shared_constants
 from attacks.inversion.choice import Choice
 from attacks.inversion.clients import (
@@ -67,7 +67,6 @@ from attacks.inversion.one_step import pointless
 from attacks.inversion.own_bias import read_beside_bias
 from attacks.inversion.pairs import read_pairs
 from attacks.inversion.read_passes import read_passes
-from attacks.inversion.rounds import rows_by_rounds
 from attacks.inversion.rounds_together import answer_together
 from attacks.inversion.search import explained, told
 from attacks.inversion.solved import read_solved
@@ -159,9 +158,7 @@ class Inversion:
                 found.add_read(one)
         progress(view.users.size, view.users.size)
         told = found.reconstruction(self.name, reason, options)
-        if found.of_labels or not found.answered.any():  # negatives are drawn anew, and named so
-            return told
-        return unless_drawn_anew(told, rows_by_rounds(view), view)
+        return told if found.of_labels else abstain_if_drawn(told, view)  # negatives are named so
 
     def _by(self, rule: Any) -> Callable[..., str]:
         """How answers under a rule are found."""

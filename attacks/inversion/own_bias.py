@@ -18,7 +18,7 @@ from jaxtyping import Float
 from attacks.base import Progress, silent
 from attacks.client_rules.biased_steps import BiasedSteps
 from attacks.closed_form.fit.decoding import distance_to_levels
-from attacks.closed_form.fit.other_shifts import NEAR, OPEN_SHIFT
+from attacks.closed_form.fit.images import NEAR, OPEN_SHIFT
 from attacks.inversion.answers import Found
 from attacks.inversion.clients import affine_beside_one, choice_of
 from attacks.inversion.fitted_twice import fit_twice

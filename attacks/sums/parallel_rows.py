@@ -27,7 +27,7 @@ from scipy.sparse.csgraph import connected_components
 from scipy.spatial import cKDTree
 
 from attacks.base import RELATIVE, Identities, Reconstruction, all_abstain
-from attacks.closed_form.fit.shunned_level import OPEN_OFFSET
+from attacks.closed_form.fit.images import OPEN_OFFSET
 from attacks.closed_form.grid.rating_grid import Grid
 from attacks.sums.broadcast_sums import LOOSE, implied_sums
 from victims.transcript.manifest import Upload

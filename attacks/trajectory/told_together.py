@@ -10,18 +10,21 @@ clients contradict.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
 
-from attacks.base import Reconstruction, Scope
+from attacks.base import Reconstruction, silent_about
 from attacks.closed_form.common_numbers import offset_by_votes
-from attacks.closed_form.fit.contradicted import silent_about, unless_off_the_grid
+from attacks.closed_form.fit.arbiter import unless_off_the_grid
 from attacks.closed_form.fit.goodness_of_fit import step_of
-from attacks.closed_form.fit.own_lowest import unless_own_lowest
-from attacks.closed_form.fit.shunned_level import OPEN_OFFSET, may_be_lowered
+from attacks.closed_form.fit.images import (
+    OPEN_OFFSET,
+    abstain_if_own_lowest,
+    differences_if_all_open,
+    may_be_lowered,
+)
 from attacks.trajectory.common_shift import clients_explained, explained_otherwise
 from attacks.trajectory.trajectory_model import TrajectoryModel
 
@@ -67,13 +70,13 @@ def read_together(
     if offset.lowered:
         told = _scaled(model._replace(lowered=offset.lowered), fitted)
         found = _unless_refuted(told, as_declared.learned, model, offset.lowered)
-        return unless_own_lowest(found, levels), offset.lowered
+        return abstain_if_own_lowest(found, levels), offset.lowered
     # a declared scale is believed unless somebody speaks against it
     doubted = np.zeros_like(open_) if offset.settled else open_ & (told.by_grid | saying.any())
     found = _unless_refuted(told, as_declared.learned, model, 0.0)
+    if not saying.any():
+        return differences_if_all_open(found, doubted, OPEN_OFFSET), 0.0
     left = ~np.isin(found.users, list(found.abstained))
-    if left.any() and doubted[left].all() and not saying.any():
-        return replace(found, scope=Scope.DIFFERENCES), 0.0
     return silent_about(found, (doubted | saying) & left, OPEN_OFFSET), 0.0
 
 

@@ -25,7 +25,7 @@ from jaxtyping import Bool, Float, Int
 from attacks.closed_form.centres.centred import fitted, spread_of
 from attacks.closed_form.chains.chain_readings import LEAST, TELLING
 from attacks.closed_form.fit.affine_grid import EVIDENCE, nearest_numbers
-from attacks.closed_form.fit.credible import HALF
+from attacks.closed_form.fit.arbiter import BARS
 from attacks.closed_form.fit.goodness_of_fit import step_of
 from attacks.closed_form.rows.row_readings import one_step
 from attacks.closed_form.uploads.moving_factor import PARALLEL
@@ -100,7 +100,11 @@ def on_steps(
     nats = (count - 3) * np.log(step / (4 * np.maximum(distance, floor))) - 3 * np.log(levels.size)
     reach = above.max(axis=1, initial=0)
     told = numbers.whole & (nats >= EVIDENCE) & (reach > 0) & (reach < levels.size) & (a * b != 0)
-    told &= np.isfinite(distance) & (distance <= rows.precision**HALF * step) & one_sided(offset, there, step)
+    told &= (
+        np.isfinite(distance)
+        & (distance <= rows.precision**BARS.half * step)
+        & one_sided(offset, there, step)
+    )
     told &= np.abs(b) * spread_of(numbers.along, there) > np.maximum(distance / TELLING, LEAST * step)
     if known is not None:
         told &= (there == (known >= 0)).all(axis=1)

@@ -31,7 +31,7 @@ from jaxtyping import Bool, Float, Int
 from attacks.closed_form.chains.decaying_copies import Sent, common_decay
 from attacks.closed_form.chains.last_step import with_last_step
 from attacks.closed_form.fit.affine_grid import best_numbers, nearest_numbers
-from attacks.closed_form.fit.credible import EXACT, HALF, exact_alone, without_improbable
+from attacks.closed_form.fit.arbiter import BARS, exact_alone, without_improbable
 from attacks.closed_form.fit.decoding import distance_to_levels
 from attacks.closed_form.fit.goodness_of_fit import accidental, step_of
 from attacks.closed_form.grid.grid_reading import ACCIDENT, BETWEEN, CLOSER, beyond, equally_long
@@ -74,7 +74,7 @@ def any_reading(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
     # a direction that was rounded alike in all rows is not the client's, but leaves their lengths exact
     best = on_the_rest(best, in_span, nearly.answered & ~best.answered, rows, manifest, max_misfit)
     # what one step reads nearly, a chain of steps may read exactly
-    inexact = best.misfit > rows.precision**HALF
+    inexact = best.misfit > rows.precision**BARS.half
     asked = ~best.answered | ((best.steps <= 1) & inexact)
     # sums and means of minibatches differ in the last one alone, if that has fewer ratings
     asked |= (best.steps > 1) & (best.steps < rows.item.sum(axis=1)) & inexact
@@ -94,7 +94,7 @@ def any_reading(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
             new, answering = _read(some_of(rows, here), levels, max_misfit, names)
             if not answering:
                 break
-            best = _with(best, new, here, rows.precision**HALF)
+            best = _with(best, new, here, rows.precision**BARS.half)
             names = (names - LINKS) | answering
         best = with_last_step(best, rows, manifest, max_misfit)
         best = _without_closer_means(best, rows, levels)
@@ -121,13 +121,13 @@ def _read(
     for candidate in candidates(chain, rows, levels, max_misfit):
         open_ = candidate.able & ~best.answered
         if candidate.name in DECAYS:  # small ones leave ratings nearly on the grid
-            open_ |= candidate.able & (best.misfit > rows.precision**HALF)
+            open_ |= candidate.able & (best.misfit > rows.precision**BARS.half)
         open_ = np.flatnonzero(open_)
         if candidate.name in names and open_.size:
             new = candidate.read(open_)[0]
             if new.answered.any():
                 answering.add(candidate.name)
-            best = _with(best, new, open_, rows.precision**HALF)
+            best = _with(best, new, open_, rows.precision**BARS.half)
     return best, frozenset(answering)
 
 
@@ -253,7 +253,7 @@ def _on_the_grid(
     middle = np.where(there, of_items, 0).sum(axis=1) / count
     spread = np.where(there, np.abs(of_items - middle[:, None]), 0).sum(axis=1) / count
     step = step_of(levels)
-    told = found.told & (spread > np.maximum(away / TELLING, LEAST * step)) & (away <= EXACT * step)
+    told = found.told & (spread > np.maximum(away / TELLING, LEAST * step)) & (away <= BARS.exact * step)
     near = (distance_to_levels(value, levels) < BETWEEN * step) & (_leverage(columns) < ALONE)
     chance = accidental(there.sum(axis=1) - n, levels.size**n, ACCIDENT)
     own = numbers[:, 2] if n > 2 else np.zeros(len(numbers))
@@ -309,7 +309,7 @@ def _meets(
 
 def _without_closer_means(best: Reading, rows: Rows, levels: np.ndarray) -> Reading:
     """Without inexact answers that means of minibatches explain far better, if variously."""
-    inexact = best.misfit > rows.precision**HALF
+    inexact = best.misfit > rows.precision**BARS.half
     open_ = np.flatnonzero(best.answered & ~best.declared & inexact)
     if not open_.size:
         return best

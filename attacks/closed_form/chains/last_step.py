@@ -20,7 +20,7 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from attacks.closed_form.fit.credible import EXACT, HALF
+from attacks.closed_form.fit.arbiter import BARS
 from attacks.closed_form.fit.decoding import distance_to_levels, nearest_level
 from attacks.closed_form.fit.goodness_of_fit import step_of
 from attacks.closed_form.grid.grid_reading import ACCIDENT, CLOSER, read
@@ -56,7 +56,7 @@ def exact_ratings(
     best: Reading, rows: Rows, levels: Float[np.ndarray, " levels"]
 ) -> Int[np.ndarray, " users"]:
     """Count the ratings of each client that are on the grid to half of their digits."""
-    exact = distance_to_levels(best.value, levels) <= rows.precision**HALF * step_of(levels)
+    exact = distance_to_levels(best.value, levels) <= rows.precision**BARS.half * step_of(levels)
     return np.where(best.answered, (exact & rows.item).sum(axis=1), 0)
 
 
@@ -72,14 +72,14 @@ def _by_the_others(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading
     known = Numbers(chain.scalar, chain.along, others, whole, chain.n_steps.astype(float), none, none)
     found = read(known, rows, manifest, max_misfit)
     off = np.where(others, distance_to_levels(found.value, levels), 0.0).max(axis=1, initial=0.0)
-    exact = found.answered & (off <= rows.precision**HALF * step_of(levels))
+    exact = found.answered & (off <= rows.precision**BARS.half * step_of(levels))
     value = found.value.copy()
     lengths = _lengths(chain, rows, last, np.where(exact, np.abs(found.of_factor), 0.0))
     for user in np.flatnonzero(exact):
         here = last[user]
         error = found.of_error[user] * chain.scalar[user, here]
         predicted = found.of_factor[user] * chain.along[user, here]
-        near = max(CLOSER * off[user], rows.precision**HALF * step_of(levels))
+        near = max(CLOSER * off[user], rows.precision**BARS.half * step_of(levels))
         value[user, here] = ratings_of_step(
             error, predicted, rows.offset[user, here], lengths[user], levels, near
         )
@@ -132,7 +132,9 @@ def ratings_of_step(
     value = error * tried[:, None] + predicted / tried[:, None] + offset
     off = distance_to_levels(value, levels).max(axis=1)
     good = value[off <= near]
-    if not len(good) and off[0] <= EXACT * step_of(levels):  # a shrink that is next to none, and not told
+    if not len(good) and off[0] <= BARS.exact * step_of(
+        levels
+    ):  # a shrink that is next to none, and not told
         return value[0]
     named = nearest_level(good, levels)
     told = len(good) > 0 and (named == named[:1]).all()

@@ -26,8 +26,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-from attacks.closed_form.fit.credible import one_multiple
 from attacks.closed_form.fit.goodness_of_fit import step_of
+from attacks.closed_form.fit.images import one_multiple
 from attacks.closed_form.gaps.filled_rows import of_rank_one
 from attacks.closed_form.gaps.gap_spans import OneClient, Told
 from attacks.closed_form.gaps.gap_steps import EXCESS, MOST_ROWS, Fit, fitted

@@ -27,10 +27,10 @@ from jaxtyping import Float
 
 from attacks.base import Progress, Reconstruction, all_abstain, silent
 from attacks.client_rules.premises import unlike
-from attacks.closed_form.fit.contradicted import unless_contradicted
+from attacks.closed_form.fit.arbiter import unless_contradicted
 from attacks.closed_form.fit.decoding import distance_to_levels
 from attacks.closed_form.fit.goodness_of_fit import FIT_ROWS, step_of
-from attacks.closed_form.fit.shunned_level import unless_shunned
+from attacks.closed_form.fit.images import abstain_if_higher
 from attacks.closed_form.grid.rank_one import solve_clients
 from attacks.closed_form.uploads.reduction import Reduced, noise_across, projection
 from attacks.obstacles import alpha_unknown, unreadable
@@ -74,7 +74,8 @@ class Grid:
             tried=len(_candidates(view.manifest)),
             anchors=1,
         )
-        return unless_shunned(unless_contradicted(found, self.max_misfit), view)
+        found = unless_contradicted(found, self.max_misfit)
+        return abstain_if_higher(found, np.array(view.manifest.rating_levels))
 
     def obstacle(self, view: View) -> str:
         """Why no client of the view can be solved, or nothing."""

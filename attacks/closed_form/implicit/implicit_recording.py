@@ -18,9 +18,8 @@ import scipy.sparse as sp
 from jaxtyping import Bool, Float, Int
 from scipy.special import expit
 
-from attacks.base import Estimates, Reconstruction
+from attacks.base import Estimates, Reconstruction, silent_about
 from attacks.closed_form.centres.unmirrored import SURE
-from attacks.closed_form.fit.contradicted import silent_about
 from attacks.closed_form.implicit.labels import BAR, Labels, labels_of
 from attacks.closed_form.implicit.positives import named
 from attacks.closed_form.uploads.answered import block_of

@@ -1,8 +1,8 @@
 """Two open numbers per client, where its predictions go through a link: the grid on the link's other side.
 
-Beyond the papers, for programs whose predictions are a sigmoid of the product of the factors, or are clipped
-to the range of ratings. Any loss that is a function of a rating and its prediction leaves rows of one
-direction (``attacks.closed_form.grid.rank_one``), or a chain of them
+Beyond the papers, for programs whose predictions are a sigmoid of the product of the factors. Any loss that
+is a function of a rating and its prediction leaves rows of one direction
+(``attacks.closed_form.grid.rank_one``), or a chain of them
 (``attacks.closed_form.uploads.moving_factor``): these need to know nothing of the errors. With g the row
 along that direction, h = d . v and b the item's known bias, a rating is
 
@@ -165,9 +165,9 @@ def _best(
     mirrored: bool,
 ) -> _Answer | None:
     """Of one client's trials under each link."""
-    named, worst, mean, spread, moving = (
+    named, worst, mean, spread = (
         np.concatenate([np.asarray(getattr(part, name)) for part in found])
-        for name in ("named", "worst", "mean", "spread", "moving")
+        for name in ("named", "worst", "mean", "spread")
     )
     number = np.repeat([one.number for one in links], [len(part.worst) for part in found])
     if not worst.size:
@@ -179,13 +179,13 @@ def _best(
     other = (named != named[best]).any(axis=1)
     if mirrored:
         # sigmoids that end as far below the lowest level as above the highest
-        ends = {one.number: 2 * one.first + one.range for one in links if one.link.unit}
+        ends = {one.number: 2 * one.first + one.range for one in links}
         if abs(ends.get(int(number[best]), np.inf) - levels[0] - levels[-1]) > LEAST * step:
             return None
         other &= (named != levels[0] + levels[-1] - named[best]).any(axis=1)
     rivals = worst[other]
     n_tried = len(links) * levels.size**2
-    chance = accidental(np.array([int(moving[best]) - 2]), n_tried, ACCIDENT)[0]
+    chance = accidental(np.array([named.shape[1] - 2]), n_tried, ACCIDENT)[0]
     # predictions that are one number take no part, and rows tell ratings up to a multiple
     told = worst[best] <= limit and away < chance and spread[best] > max(mean[best] / TELLING, LEAST * step)
     told &= bool((rivals > max(limit, CLEARLY * worst[best])).all())

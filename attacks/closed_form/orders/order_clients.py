@@ -10,8 +10,7 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float
 
-from attacks.closed_form.fit.coarser_grids import in_larger_steps
-from attacks.closed_form.fit.credible import one_multiple
+from attacks.closed_form.fit.images import in_larger_steps, one_multiple
 from attacks.closed_form.orders.order_answers import FEWEST
 from attacks.closed_form.orders.order_pairs import VAGUE, FirstOrder
 from attacks.closed_form.orders.second_order import second_order

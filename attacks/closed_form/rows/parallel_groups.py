@@ -26,8 +26,7 @@ from jaxtyping import Bool, Float, Int
 from scipy.spatial import cKDTree
 
 from attacks.closed_form.fit.affine_grid import best_numbers
-from attacks.closed_form.fit.contradicted import mostly_on_the_grid
-from attacks.closed_form.fit.credible import exact_alone
+from attacks.closed_form.fit.arbiter import exact_alone, mostly_on_the_grid
 from attacks.closed_form.fit.goodness_of_fit import OFF_GRID, step_of
 from attacks.closed_form.uploads.moving_factor import PARALLEL, grouped
 from attacks.closed_form.uploads.readings import Reading, Rows, nothing

@@ -9,20 +9,17 @@ import numpy as np
 import pytest
 
 import factorleak as fl
-from attacks.base import Estimates, Outcome, Reconstruction, Scope
-from attacks.closed_form.fit.affine_grid import best_numbers
-from attacks.closed_form.fit.coarser_grids import coarser_grids
-from attacks.closed_form.fit.contradicted import (
-    ALL_ALIKE,
-    BIASED_ALONE,
-    silent_about,
-    unless_biased_alone,
-    unless_contradicted,
+from attacks.base import Estimates, Outcome, Reconstruction, Scope, silent_about
+from attacks.closed_form.fit.affine_grid import (
+    JUDGED,
+    OpenRows,
+    anchors_of,
+    best_numbers,
+    numbers_of,
+    says_nothing,
 )
-from attacks.closed_form.fit.credible import rows_against_multiples
-from attacks.closed_form.fit.level_combinations import JUDGED, OpenRows, anchors_of, numbers_of, says_nothing
-from attacks.closed_form.fit.shunned_level import OPEN_SCALE, unless_shunned
-from tests.attacks.closed_form.test_orders import score
+from attacks.closed_form.fit.arbiter import BIASED_ALONE, unless_biased_alone, unless_contradicted
+from attacks.closed_form.fit.images import ALL_ALIKE, OPEN_SCALE, abstain_if_higher, rows_against_multiples
 from victims.transcript.recorder import Recorder
 
 # An unknown scale of a client's rows: both numbers follow from the rating grid.
@@ -153,54 +150,6 @@ def test_one_row_near_a_level_is_no_evidence(off, told):
     levels = np.array([1.0, 2, 3, 5, 10])
     found = best_numbers(columns, np.zeros_like(along), np.ones(along.shape, bool), levels)
     assert found.told.mean() == told
-
-
-# Whole stars of a grid of halves are read as such, where nobody tells what multiplies the rows.
-
-
-HALVES, WHOLE = np.arange(1, 11) / 2, np.arange(1.0, 6.0)
-
-
-def averaging(path, table, rng):
-    """Clients of Flower's usual app: one step on the mean of squared errors, and the new factors."""
-    v = rng.normal(0, 0.5, (table.shape[1], 5))
-    with fl.Recorder(path, rating_levels=HALVES, rule={"upload": "weights"}) as recorder:
-        recorder.broadcast(0, v)
-        for user, stars in enumerate(table):
-            items, u = np.flatnonzero(stars), rng.normal(0, 0.5, 5)
-            error = stars[items] - v[items] @ u
-            recorder.upload(0, user, v[items] + 0.2 / items.size * error[:, None] * u, items)
-
-
-@pytest.mark.parametrize(
-    ("levels", "read"),
-    [
-        (HALVES, 1.0),
-    ],
-    ids=[
-        "half stars",
-    ],
-)
-def test_whole_stars_are_read(tmp_path, levels, read):
-    """1, 1.5 and 2 alone, or 1 to 4: nothing says that ratings are not half as large, or twice."""
-    rng = np.random.default_rng(2)
-    table = np.where(rng.random((8, 60)) < 0.4, rng.choice(levels, (8, 60)), 0.0)
-    averaging(tmp_path / "t", table, rng)
-    found = fl.attack(tmp_path / "t", "undeclared")
-    answers, right = score(found, table)
-    assert right == answers == read * (table > 0).sum()
-    assert found.options.get("levels") == (WHOLE.tolist() if levels is WHOLE else None)
-
-
-def test_grids_that_are_multiples():
-    assert [grid.tolist() for grid in coarser_grids(np.arange(1, 51) / 10)] == [
-        [1.0, 2.0, 3.0, 4.0, 5.0],
-        HALVES.tolist(),
-        (np.arange(1, 26) / 5).tolist(),
-    ]
-    assert not coarser_grids(np.array([1.0, 2.0, 4.0, 5.0, 6.0, 7.0, 8.0]))  # not equally far apart
-    assert not coarser_grids(np.arange(1.0, 4.1, 0.5))  # 1 is no step of the grid
-    assert not coarser_grids(np.array([1.0]))
 
 
 # What most clients contradict is answered for nobody.
@@ -650,6 +599,6 @@ def read(view, stars) -> Reconstruction:
 def test_differences_that_have_another_multiple_are_open(view, stars, open_):
     """3 3 2 3 3 5 3 3 had been answered, by half, of the only client of a recording that was read."""
     nobody = np.zeros(1, bool)
-    found = unless_shunned(read(view, stars), view, nobody, unscaled=True)
+    found = abstain_if_higher(read(view, stars), HALVES_CREDIBLE, nobody, unscaled=True)
     assert found.abstained == ({0: OPEN_SCALE} if open_ else {})
-    assert unless_shunned(read(view, stars), view, nobody).scope == Scope.DIFFERENCES
+    assert abstain_if_higher(read(view, stars), HALVES_CREDIBLE, nobody).scope == Scope.DIFFERENCES
