@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 
 from attacks.closed_form.centres.untold_centre import ABLE
 from attacks.closed_form.clipping.common_bound import NONE, not_lowered
-from attacks.closed_form.fit.arbiter import BARS
+from attacks.closed_form.fit.bars import BARS
 from attacks.closed_form.fit.images import may_be_lowered
 from attacks.closed_form.last_readings import reading_of_rated
 from attacks.closed_form.rows.unrated_rows import reading_with_unrated

@@ -26,8 +26,9 @@ from attacks.closed_form.asked_clients import (
 )
 from attacks.closed_form.centres.untold_centre import untold_centre
 from attacks.closed_form.clipping.common_bound import NONE, bound_of
+from attacks.closed_form.fit.bars import BARS
 from attacks.closed_form.fit.goodness_of_fit import step_of
-from attacks.closed_form.fit.images import MANY, abstain_if_higher
+from attacks.closed_form.fit.images import abstain_if_higher
 from attacks.closed_form.rows.row_readings import one_step
 from attacks.closed_form.uploads.common_scale import FEWEST, Scale, contradicted
 from attacks.closed_form.uploads.item_rows import BATCH_BYTES, rows_of
@@ -203,7 +204,7 @@ def abstain_if_lowered(found: Reconstruction, view: View) -> Reconstruction:
 def _untold(view: View, asked: list[Asked], max_misfit: float, pull: float | None) -> Offset:
     """By clients as they are read under an unknown scale; where next to none is, under the declared one."""
     declared = declared_scale(view.manifest)
-    if declared is not None and sum(int(one.found.answered.sum()) for one in asked) < MANY:
+    if declared is not None and sum(int(one.found.answered.sum()) for one in asked) < BARS.many:
         known = asked_of(view, max_misfit, pull, scale=declared)
         return _offset(view.manifest, known, max_misfit, pull, declared)
     return _offset(view.manifest, asked, max_misfit, pull)
@@ -254,7 +255,7 @@ def _offset(
             at_lowest |= rows.item & ~(rows.rows != 0).any(axis=2)
             saying += int((found.answered & at_lowest.any(axis=1)).sum())
     # where rows are clipped, the highest ratings are those that are not told; of as many they would be
-    return offset_by_votes(lowest, saying, denying, hidden > 0 and low >= MANY > shown)
+    return offset_by_votes(lowest, saying, denying, hidden > 0 and low >= BARS.many > shown)
 
 
 def offset_by_votes(lowest: float, saying: int, denying: int, unsaid: bool = False) -> Offset:

@@ -21,8 +21,9 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from attacks.base import Reconstruction
+from attacks.closed_form.fit.bars import BARS
 from attacks.closed_form.fit.decoding import distance_to_levels, nearest_level
-from attacks.closed_form.fit.goodness_of_fit import ACCIDENT, step_of
+from attacks.closed_form.fit.goodness_of_fit import step_of
 from attacks.closed_form.rows.equal_start import PARALLEL
 from attacks.closed_form.rows.row_readings import one_step
 from attacks.closed_form.uploads.answered import Answered, answered_alone
@@ -126,7 +127,7 @@ def _on_the_grid(
     for a, x in _pulled(numbers, predicted, levels) if pulled else _plain(g, predicted, levels):
         loose = digit / abs(a)
         by_chance = 2 * levels.size**2 * min(1.0, 2 * loose / step) ** (n_numbers - 1 - pulled)
-        if loose > ROOM * step or by_chance > ACCIDENT:
+        if loose > ROOM * step or by_chance > BARS.accident:
             continue
         value = g / a + x
         if (distance_to_levels(value, levels) <= loose).all():

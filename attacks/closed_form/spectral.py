@@ -40,7 +40,7 @@ from attacks.base import Progress, Reconstruction, all_abstain, silent, silent_a
 from attacks.client_rules.premises import unlike
 from attacks.closed_form.common_numbers import abstain_if_lowered
 from attacks.closed_form.fit.arbiter import unless_contradicted, unless_most_fit
-from attacks.closed_form.fit.goodness_of_fit import ACCIDENT
+from attacks.closed_form.fit.bars import BARS
 from attacks.closed_form.grid.exact_grid import unless_off
 from attacks.closed_form.grid.rank_one import solve_clients
 from attacks.closed_form.grid.readout import Readout
@@ -151,7 +151,7 @@ def _abstain_if_by_chance(answer: Reconstruction, max_misfit: float) -> Reconstr
     """Abstain above ``max_misfit`` where no more clients are answered than would be by chance."""
     answered = ~np.isin(answer.users, list(answer.abstained))
     doubtful = answered & (answer.diagnostics["misfit"] > max_misfit)
-    if not doubtful.any() or bdtrc(answered.sum() - 1, answered.size, ACCIDENT) <= SIGNIFICANCE:
+    if not doubtful.any() or bdtrc(answered.sum() - 1, answered.size, BARS.accident) <= SIGNIFICANCE:
         return answer
     reason = (
         f"{answered.sum()} of {answered.size} clients fit the rating grid under noise, as few as by accident"

@@ -68,10 +68,11 @@ from attacks.closed_form.biases.bias_column import bias_column, with_ones, witho
 from attacks.closed_form.biases.error_column_recording import read_error_column, with_error_column
 from attacks.closed_form.biases.own_biases_recording import own_biases_of, with_own_biases
 from attacks.closed_form.centres.centred_recording import read_centred_recording
-from attacks.closed_form.centres.unmirrored import MIRRORED, UPRIGHT
+from attacks.closed_form.centres.unmirrored import MIRRORED
 from attacks.closed_form.common_numbers import Learned, learned_of, pulls_of
 from attacks.closed_form.equal_step import read_equal_step
 from attacks.closed_form.fit.arbiter import unless_biased_alone, unless_off_the_grid
+from attacks.closed_form.fit.bars import BARS
 from attacks.closed_form.fit.images import (
     OPEN_OFFSET,
     abstain_if_higher,
@@ -170,7 +171,7 @@ class Undeclared:
         if own is not None and own.complete:
             return with_own_biases(_nothing_read(self.name, view, options), own, levels)
         learned = learned_of(view, self.max_misfit)
-        scope = Scope.RATINGS_AND_ATTRIBUTES if learned.upright >= UPRIGHT else Scope.SIZES
+        scope = Scope.RATINGS_AND_ATTRIBUTES if learned.upright >= BARS.upright else Scope.SIZES
         if learned.centred:
             found, scope = read_centred_recording(view, learned.pulls[0], key, progress)
             as_they_are = learned._replace(centred=False, lowered=0.0, upright=1.0)

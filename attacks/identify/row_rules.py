@@ -32,7 +32,7 @@ from attacks.closed_form.chains.chain_readings import (
     batch_sizes,
     candidates,
 )
-from attacks.closed_form.fit.arbiter import BARS
+from attacks.closed_form.fit.bars import BARS
 from attacks.closed_form.links.links import LINKS
 from attacks.closed_form.uploads.common_scale import common
 from attacks.closed_form.uploads.fitted_chain import chain_of

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from scipy.stats import binom
 
 from attacks.base import Estimates, Outcome, Reconstruction, joined
-from attacks.closed_form.fit.goodness_of_fit import ACCIDENT
+from attacks.closed_form.fit.bars import BARS
 from attacks.trajectory.judgement import Reasons, judge, lowered_before_stretching, unexplained
 from attacks.trajectory.passes import Entries, entries_of, separated
 from attacks.trajectory.stretched_ratings import Separated
@@ -91,7 +91,7 @@ def _without_rows_of(fit: Fitted, abstained: Reasons) -> Fitted:
 
 def _as_many_as_by_chance(unexplained: int, n_users: int) -> bool:
     """Whether no more clients fail their tests than would under the declared rule and noise."""
-    return bool(unexplained <= binom.isf(ACCIDENT, n_users, N_TESTS * ACCIDENT))
+    return bool(unexplained <= binom.isf(BARS.accident, n_users, N_TESTS * BARS.accident))
 
 
 def _contradicted_by_others(

@@ -13,7 +13,8 @@ from jaxtyping import Float
 from scipy.stats import chi2
 
 from attacks.closed_form.asked_clients import FEWEST_ALONE
-from attacks.closed_form.fit.goodness_of_fit import ACCIDENT, accidental, log_odds_between, misfit
+from attacks.closed_form.fit.bars import BARS
+from attacks.closed_form.fit.goodness_of_fit import accidental, log_odds_between, misfit
 from attacks.trajectory.stretched_ratings import Separated
 from attacks.trajectory.trajectory_model import Fitted, TrajectoryModel
 
@@ -104,8 +105,8 @@ def _other_noise(model: TrajectoryModel, fit: Fitted) -> Reasons:
     n_numbers = model.rounds.size * k * np.maximum(n_rows, 1)
     # with the priors' own terms; without as many numbers as were fitted
     n_fitted = n_rows + fit.start.shape[1]
-    high = np.sqrt(chi2.isf(ACCIDENT, n_numbers + n_fitted) / n_numbers)
-    low = np.sqrt(chi2.ppf(ACCIDENT, np.maximum(n_numbers - n_fitted, 1)) / n_numbers)
+    high = np.sqrt(chi2.isf(BARS.accident, n_numbers + n_fitted) / n_numbers)
+    low = np.sqrt(chi2.ppf(BARS.accident, np.maximum(n_numbers - n_fitted, 1)) / n_numbers)
     return {
         int(
             user
@@ -125,7 +126,7 @@ def _between_levels(model: TrajectoryModel, fit: Fitted, ratings: Separated) -> 
         int(user): f"the odds are e^{odds:.2g} that the client's numbers are not on the rating grid: the "
         "clients' rule is not the declared one"
         for user, odds in zip(fit.users, nats.sum(axis=1), strict=True)
-        if odds > -np.log(ACCIDENT)
+        if odds > -np.log(BARS.accident)
     }
 
 

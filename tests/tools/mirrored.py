@@ -27,7 +27,8 @@ import numpy as np
 import factorleak as fl
 from attacks.closed_form.centres.centred import Centred, read_centred
 from attacks.closed_form.centres.mirrored import patterns_of
-from attacks.closed_form.centres.unmirrored import UPRIGHT, unmirrored
+from attacks.closed_form.centres.unmirrored import unmirrored
+from attacks.closed_form.fit.bars import BARS
 from attacks.closed_form.uploads.readings import Rows
 
 FACTORS, FEWEST = 8, 5
@@ -152,7 +153,7 @@ def main() -> None:
             seeds = range(given.first, given.first + given.repeats)
             told = [recorded(ratings, size, kind, less, seed) for seed in seeds]
             share = sum(one.answered for one in told) / sum(one.ratings for one in told)
-            bits = sum(one.upright >= UPRIGHT for one in told)
+            bits = sum(one.upright >= BARS.upright for one in told)
             claimed, right = (np.concatenate(part) for part in zip(*(one[:2] for one in told), strict=True))
             means = " | ".join(f"{part.mean():.4f}" if part.size else "-" for part in (claimed, right))
             first = f"| {ratings.name} | {less} | {kind} | {size} | {bits} of {len(told)} | {share:.3f} "

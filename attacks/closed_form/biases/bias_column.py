@@ -26,7 +26,7 @@ from attacks.closed_form.centres.centred import even
 from attacks.closed_form.centres.shifted import read_shifted
 from attacks.closed_form.centres.shifted_span import read_any_shifted
 from attacks.closed_form.chains.chain_readings import NEW_BIAS, OWN_BIAS, candidates
-from attacks.closed_form.fit.arbiter import BARS
+from attacks.closed_form.fit.bars import BARS
 from attacks.closed_form.rows.row_readings import one_step
 from attacks.closed_form.uploads.item_rows import rows_of
 from attacks.closed_form.uploads.moving_factor import follow

@@ -37,7 +37,7 @@ from scipy.sparse.csgraph import connected_components
 from scipy.spatial import cKDTree
 
 from attacks.closed_form.biases.error_column import Law
-from attacks.closed_form.fit.arbiter import BARS
+from attacks.closed_form.fit.bars import BARS
 from attacks.closed_form.uploads.pull_of_steps import FEWEST, ROWS, pull_of_hidden_steps
 from attacks.closed_form.uploads.readings import Rows, some_of
 

@@ -35,7 +35,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.optimize import least_squares
 
-from attacks.closed_form.fit.arbiter import BARS
+from attacks.closed_form.fit.bars import BARS
 from attacks.closed_form.uploads.pull_of_steps import FEWEST, pull_of_steps
 from attacks.closed_form.uploads.readings import Rows
 

@@ -24,8 +24,8 @@ from jaxtyping import Bool, Float, Int
 
 from attacks.closed_form.centres.centred import fitted, spread_of
 from attacks.closed_form.chains.chain_readings import LEAST, TELLING
-from attacks.closed_form.fit.affine_grid import EVIDENCE, nearest_numbers
-from attacks.closed_form.fit.arbiter import BARS
+from attacks.closed_form.fit.affine_grid import nearest_numbers
+from attacks.closed_form.fit.bars import BARS
 from attacks.closed_form.fit.goodness_of_fit import step_of
 from attacks.closed_form.rows.row_readings import one_step
 from attacks.closed_form.uploads.moving_factor import PARALLEL
@@ -99,7 +99,7 @@ def on_steps(
     # what meets the grid by accident: each row beyond three is as near with this probability
     nats = (count - 3) * np.log(step / (4 * np.maximum(distance, floor))) - 3 * np.log(levels.size)
     reach = above.max(axis=1, initial=0)
-    told = numbers.whole & (nats >= EVIDENCE) & (reach > 0) & (reach < levels.size) & (a * b != 0)
+    told = numbers.whole & (nats >= BARS.evidence) & (reach > 0) & (reach < levels.size) & (a * b != 0)
     told &= (
         np.isfinite(distance)
         & (distance <= rows.precision**BARS.half * step)

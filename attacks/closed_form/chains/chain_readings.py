@@ -31,10 +31,11 @@ from jaxtyping import Bool, Float, Int
 from attacks.closed_form.chains.decaying_copies import Sent, common_decay
 from attacks.closed_form.chains.last_step import with_last_step
 from attacks.closed_form.fit.affine_grid import best_numbers, nearest_numbers
-from attacks.closed_form.fit.arbiter import BARS, exact_alone, without_improbable
+from attacks.closed_form.fit.arbiter import exact_alone, without_improbable
+from attacks.closed_form.fit.bars import BARS
 from attacks.closed_form.fit.decoding import distance_to_levels
 from attacks.closed_form.fit.goodness_of_fit import accidental, step_of
-from attacks.closed_form.grid.grid_reading import ACCIDENT, BETWEEN, CLOSER, beyond, equally_long
+from attacks.closed_form.grid.grid_reading import beyond, equally_long
 from attacks.closed_form.links.link_grid import ratings_through_links
 from attacks.closed_form.rows.row_readings import LONGEST, best_reading, in_span
 from attacks.closed_form.uploads.fitted_chain import chain_of
@@ -254,8 +255,8 @@ def _on_the_grid(
     spread = np.where(there, np.abs(of_items - middle[:, None]), 0).sum(axis=1) / count
     step = step_of(levels)
     told = found.told & (spread > np.maximum(away / TELLING, LEAST * step)) & (away <= BARS.exact * step)
-    near = (distance_to_levels(value, levels) < BETWEEN * step) & (_leverage(columns) < ALONE)
-    chance = accidental(there.sum(axis=1) - n, levels.size**n, ACCIDENT)
+    near = (distance_to_levels(value, levels) < BARS.between * step) & (_leverage(columns) < ALONE)
+    chance = accidental(there.sum(axis=1) - n, levels.size**n, BARS.accident_of_many)
     own = numbers[:, 2] if n > 2 else np.zeros(len(numbers))
     sign = np.where(turned, -1.0, 1.0)
     return reading_of(
@@ -282,7 +283,7 @@ def _through_links(
     """Ratings on the other side of a link, and which it is."""
     known = chain.scalar[open_], chain.along[open_], rows.offset[open_], there[open_]
     found = ratings_through_links(*known, levels, rows.precision)
-    told = found.told & ~_meets(*known, levels, CLOSER * np.maximum(found.misfit, rows.precision))
+    told = found.told & ~_meets(*known, levels, BARS.closer * np.maximum(found.misfit, rows.precision))
     return reading_of(found.value, found.misfit, np.where(told, 1.0, 0.0)), found.link
 
 
@@ -316,7 +317,7 @@ def _without_closer_means(best: Reading, rows: Rows, levels: np.ndarray) -> Read
     some = some_of(rows, open_)
     chain = chain_of(some)
     there, means = some.item & (chain.step >= 0), chain.scalar * batch_sizes(chain.step)
-    closer = _meets(means, chain.along, some.offset, there, levels, best.misfit[open_] / CLOSER)
+    closer = _meets(means, chain.along, some.offset, there, levels, best.misfit[open_] / BARS.closer)
     misfit = best.misfit.copy()
     misfit[open_[closer & (chain.n_steps > 1)]] = np.nan
     return best._replace(misfit=misfit)

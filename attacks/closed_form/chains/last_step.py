@@ -20,10 +20,10 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from attacks.closed_form.fit.arbiter import BARS
+from attacks.closed_form.fit.bars import BARS
 from attacks.closed_form.fit.decoding import distance_to_levels, nearest_level
 from attacks.closed_form.fit.goodness_of_fit import step_of
-from attacks.closed_form.grid.grid_reading import ACCIDENT, CLOSER, read
+from attacks.closed_form.grid.grid_reading import read
 from attacks.closed_form.uploads.fitted_chain import chain_of
 from attacks.closed_form.uploads.moving_factor import Chain
 from attacks.closed_form.uploads.readings import Numbers, Reading, Rows, fitting_better, some_of, spread_over
@@ -79,7 +79,7 @@ def _by_the_others(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading
         here = last[user]
         error = found.of_error[user] * chain.scalar[user, here]
         predicted = found.of_factor[user] * chain.along[user, here]
-        near = max(CLOSER * off[user], rows.precision**BARS.half * step_of(levels))
+        near = max(BARS.closer * off[user], rows.precision**BARS.half * step_of(levels))
         value[user, here] = ratings_of_step(
             error, predicted, rows.offset[user, here], lengths[user], levels, near
         )
@@ -147,7 +147,7 @@ def _of_levels(
     """Each t > 0 that puts the row with the largest error on a level; none where others meet by accident."""
     chance = 2 * levels.size * (2 * near / step_of(levels)) ** (error.size - 1)
     row = np.abs(error).argmax()
-    if chance > ACCIDENT or error[row] == 0:
+    if chance > BARS.accident_of_many or error[row] == 0:
         return np.zeros(0)
     rating = levels - offset[row]
     inside = rating**2 - 4 * error[row] * predicted[row]

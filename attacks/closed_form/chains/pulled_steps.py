@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float
 
 from attacks.closed_form.chains.chain_readings import any_reading
 from attacks.closed_form.chains.pulled_group import LEAST, alike_planes, moved_rows, rows_one_by_one
-from attacks.closed_form.fit.arbiter import BARS
+from attacks.closed_form.fit.bars import BARS
 from attacks.closed_form.uploads.readings import Reading, Rows, nothing, some_of, spread_over
 from attacks.closed_form.uploads.reduction import unit_vectors
 from victims.transcript.manifest import Manifest

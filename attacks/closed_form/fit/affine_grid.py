@@ -26,13 +26,10 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from attacks.closed_form.fit.bars import BARS
 from attacks.closed_form.fit.decoding import beside_levels, common_step, distance_to_levels, nearest_level
-from attacks.closed_form.fit.goodness_of_fit import FIT_ROWS, OFF_GRID, step_of
+from attacks.closed_form.fit.goodness_of_fit import FIT_ROWS, step_of
 
-CLEARLY = 12.0  # times the best distance from the grid that related ratings must have
-EVIDENCE = 20.0  # nats per client by which the best distance must beat that of any other ratings
-ACCIDENT = 1e-2  # probability that one of all combinations is as near by accident, row by row
-USUAL = 3.0  # times the median distance from the grid, within which rows are on it
 KEPT = 8  # combinations of a client that are fitted
 RELATED = (
     1e-3  # relative size of what is left of one list of ratings fitted by the other, if they are related
@@ -174,9 +171,11 @@ def _clear_one(
     other = (named != mine).any(axis=2) & np.isfinite(distance)
     n_rows = rows.valid.sum(axis=1)[:, None]
     with np.errstate(divide="ignore", invalid="ignore"):
-        told = n_rows * np.log(distance / nearest) > EVIDENCE
-    told = np.where(_related(mine, named, rows.valid), distance > CLEARLY * nearest, told)
-    told &= _row_by_row(numbers, number, rows, levels) > np.log(levels.size ** numbers.shape[2] / ACCIDENT)
+        told = n_rows * np.log(distance / nearest) > BARS.evidence
+    told = np.where(_related(mine, named, rows.valid), distance > BARS.related * nearest, told)
+    told &= _row_by_row(numbers, number, rows, levels) > np.log(
+        levels.size ** numbers.shape[2] / BARS.accident_by_row
+    )
     clear = (~other | (told & (distance > nearest + EXACT))).all(axis=1)
     clear &= ~_multiples_exist(mine[:, 0], rows, levels)
     return best, nearest[:, 0], clear & np.isfinite(nearest[:, 0])
@@ -198,12 +197,12 @@ def _row_by_row(
     mine = np.take_along_axis(away, number[..., None], axis=1)
     middle = np.maximum(rows.valid.sum(axis=1)[:, None] // 2 - 1, 0)
     usual = np.take_along_axis(np.sort(np.where(rows.valid, mine[:, 0], np.inf), axis=1), middle, axis=1)
-    least = np.maximum(USUAL * usual, EXACT)[..., None]
+    least = np.maximum(BARS.usual * usual, EXACT)[..., None]
     with np.errstate(invalid="ignore"):  # of who has no row
         nearer = np.log(np.maximum(away, least) / np.maximum(mine, least))
     told = np.where(rows.valid[:, None], np.nan_to_num(nearer), 0.0).sum(axis=2)
     # without their worst row they may be the best ones, or nothing; where all rows are noisy none stands out
-    open_ = same | ~np.isfinite(_distance(fitted, rows, levels)) | (usual > OFF_GRID * step_of(levels))
+    open_ = same | ~np.isfinite(_distance(fitted, rows, levels)) | (usual > BARS.off_grid * step_of(levels))
     return np.where(open_, np.inf, told)
 
 

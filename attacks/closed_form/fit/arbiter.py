@@ -8,55 +8,18 @@ declaration or an idea of what programs learn, is answered of the others by acci
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from jaxtyping import Bool, Float
 
 from attacks.base import Reconstruction, silent_about
 from attacks.closed_form.fit.affine_grid import level_ratios
+from attacks.closed_form.fit.bars import BARS
 from attacks.closed_form.fit.decoding import distance_to_levels, nearest_level
 from attacks.closed_form.fit.goodness_of_fit import step_of
 from attacks.closed_form.fit.images import rows_against_multiples
 from attacks.closed_form.uploads.readings import Reading, Rows
 from attacks.closed_form.uploads.reduction import across_direction
 
-
-@dataclass(frozen=True)
-class Bars:
-    """What an answer has to pass, and for what each of these numbers stands."""
-
-    # of one client
-    half: float = 0.5  # of the digits of rows, which ratings keep of one step: roots of a quadratic
-    third: float = 1 / 3  # the same of several steps, whose numbers come from each other
-    exact: float = 1e-3  # of a step: right ratings of rows without noise are nearer to the levels in the mean
-    slack: float = (
-        10.0  # times as far from the levels, in shares of their range, as rows from their directions
-    )
-    rounded: float = 1e-4  # misfit of rounded rows
-    few: float = 0.15  # share of a client's ratings that one minibatch may be
-    within: float = 4.0  # times the usual distance from the levels, within which rows may be by accident
-    nats: float = 8.0  # that rows tell against the next best multiple: it passes in one case of 3,000
-    farther: float = 10.0  # times the usual distance, from where on a row is of another step
-    longest: float = 5.0  # the same of the longest rows, which may be clipped alone
-    long: float = 0.9  # of the longest row of a client
-    same_multiple: float = 1e-5  # relative, within which a scale says that ratings are a multiple
-    levels: int = (
-        3  # among a client's ratings that tell: fewer lie on the levels under many a shift and factor
-    )
-    # of all clients
-    off: float = 0.5  # misfit of exact rows that are off the levels
-    most: float = 0.5  # share of the clients who can be judged that has to fit
-    most_exact: float = 0.8  # the same of exact rows, which are never off unless something else is learned
-    fewest: int = 3  # clients who are judged: exact rows of the declared rule are never off
-    fewest_noisy: int = 8  # the same where noise is declared
-    seldom: float = (
-        0.25  # share of the clients with as many ratings, ``fewest`` or more, that must be answered
-    )
-    alone: float = 0.01  # misfit, from where on a bias that nobody else has may be what makes ratings fit
-
-
-BARS = Bars()
 BIASED_ALONE = (
     "its ratings are near the grid with a bias of its own alone, which next to nobody else's rows ask for"
 )

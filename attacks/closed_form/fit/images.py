@@ -26,6 +26,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from attacks.base import RELATIVE, Reconstruction, Scope, silent_about
+from attacks.closed_form.fit.bars import BARS
 from attacks.closed_form.fit.decoding import distance_to_levels, nearest_level
 from attacks.closed_form.fit.goodness_of_fit import step_of
 from attacks.closed_form.uploads.readings import Reading
@@ -34,11 +35,6 @@ from victims.transcript.view import ITEM
 NEAR = 1e-6  # of a step, within which numbers are one
 MOST_LEVELS = 32  # of a grid that is searched: finer ones have a rating to tell them apart
 SMALL = 1e-3  # of a step, below which a bias is at a bound
-FEWEST = 6  # ratings, of which not all are every second level by chance
-CERTAIN = 0.999  # mean probability of answers that nothing but a level leaves open
-MANY = 11  # clients at the lowest level: a quarter of them with one below it would show with probability 0.95
-EXPECTED = 0.7  # clients who would lack the lowest level: by chance nobody then does in one case of two
-ALIKE, ALIKE_CLIENTS = 20, 3  # ratings of one level, and clients, that are no accident
 ALL_ALIKE = (
     "everybody would have rated everything alike, which the rows of some optimizers say of any ratings"
 )
@@ -177,7 +173,7 @@ def unless_all_alike(found: Reconstruction, levels: Float[np.ndarray, " levels"]
         if len(named) > 1:
             return found
         clients, answers = clients + int(here.any(axis=1).sum()), answers + int(here.sum())
-    if clients < ALIKE_CLIENTS or answers < ALIKE:
+    if clients < BARS.fewest or answers < BARS.alike:
         return found
     return silent_about(found, ~np.isin(found.users, list(found.abstained)), ALL_ALIKE)
 
@@ -201,7 +197,7 @@ def abstain_if_higher(
         return found if doubted is None else silent_about(found, doubted, OPEN_OFFSET)
     everybody = np.isin(found.users, list(told))
     claims = [one.probability for one in found.blocks if one.probability is not None]
-    if min((np.nanmean(own) for own in claims if np.isfinite(own).any()), default=1.0) < CERTAIN:
+    if min((np.nanmean(own) for own in claims if np.isfinite(own).any()), default=1.0) < BARS.certain:
         return silent_about(found, everybody, OPEN_OFFSET)  # noise may have left no difference, either
     found = replace(found, scope=Scope.DIFFERENCES)
     none, lowest = np.zeros(1), levels[:1]
@@ -260,7 +256,7 @@ def abstain_if_own_lowest(found: Reconstruction, levels: Float[np.ndarray, " lev
     if found.scope != Scope.RATINGS_AND_ATTRIBUTES or not told:
         return found
     count, low = np.array([(own.size, (own < levels[0] + half).sum()) for own in told.values()]).T
-    if (low == 0).any() or ((1 - low.sum() / count.sum()) ** count).sum() < EXPECTED:
+    if (low == 0).any() or ((1 - low.sum() / count.sum()) ** count).sum() < BARS.expected:
         return found
     coarse = [user for user, own in told.items() if in_larger_steps(own, levels)]
     open_ = [*coarse, *(user for user, own in told.items() if own.max() < levels[-1] - half)]
@@ -291,7 +287,7 @@ def without_implausible_biases(found: Reading, levels: Float[np.ndarray, " level
     doubted = found.answered & implausible(found.own_bias, levels)
     for user in np.flatnonzero(found.answered & (found.own_bias != 0) & ~doubted):
         told = found.value[user, np.isfinite(found.value[user])]
-        doubted[user] = told.size >= FEWEST and in_larger_steps(told, levels)
+        doubted[user] = told.size >= BARS.fewest_ratings and in_larger_steps(told, levels)
     return found._replace(misfit=np.where(doubted, np.nan, found.misfit))
 
 

@@ -24,7 +24,7 @@ import scipy.sparse as sp
 from jaxtyping import Bool, Float
 
 from attacks.base import RELATIVE, Reconstruction, Scope, silent_about
-from attacks.closed_form.fit.arbiter import BARS
+from attacks.closed_form.fit.bars import BARS
 from attacks.closed_form.fit.decoding import nearest_level
 from attacks.closed_form.implicit.positives import EVEN, UNEVEN, off_even_draws
 from attacks.closed_form.lists.sent_items import lists_of

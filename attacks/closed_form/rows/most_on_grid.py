@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.stats import binom
 
-from attacks.closed_form.fit.arbiter import BARS
+from attacks.closed_form.fit.bars import BARS
 from attacks.closed_form.fit.decoding import distance_to_levels, nearest_level
 from attacks.closed_form.fit.goodness_of_fit import step_of
 from attacks.closed_form.rows.row_readings import one_step

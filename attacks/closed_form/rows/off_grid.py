@@ -15,8 +15,8 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from attacks.closed_form.fit.affine_grid import best_numbers
-from attacks.closed_form.fit.arbiter import BARS
-from attacks.closed_form.fit.goodness_of_fit import OFF_GRID, step_of
+from attacks.closed_form.fit.bars import BARS
+from attacks.closed_form.fit.goodness_of_fit import step_of
 from attacks.closed_form.grid.grid_reading import equally_long
 from attacks.closed_form.rows.row_readings import LONGEST, one_step
 from attacks.closed_form.rows.weighted_zeros import HALF, on_one_line
@@ -57,7 +57,7 @@ def off_grid(
             usable = _usable(part, chain.scalar, item, item & (chain.step >= 0))
             usable &= chain.whole & alone & ~judged
             away = _away(chain.scalar, chain.along, item & usable[:, None], rows, levels)
-            out |= usable & np.isfinite(away) & (away > OFF_GRID * step_of(levels))
+            out |= usable & np.isfinite(away) & (away > BARS.off_grid * step_of(levels))
             judged |= usable
         for part, item in parts:
             direction, across = across_direction(part)
@@ -66,7 +66,7 @@ def off_grid(
             usable &= across <= DIGITS * (digit or rows.precision)
             away = _away(scalar, along, item & usable[:, None], rows, levels)
             rounded = BARS.slack * across * max(levels[-1] - levels[0], step_of(levels))
-            out |= usable & np.isfinite(away) & (away > np.maximum(OFF_GRID * step_of(levels), rounded))
+            out |= usable & np.isfinite(away) & (away > np.maximum(BARS.off_grid * step_of(levels), rounded))
     return out
 
 

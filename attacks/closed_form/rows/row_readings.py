@@ -11,7 +11,7 @@ from functools import partial
 
 import numpy as np
 
-from attacks.closed_form.fit.arbiter import BARS
+from attacks.closed_form.fit.bars import BARS
 from attacks.closed_form.fit.goodness_of_fit import step_of
 from attacks.closed_form.grid.grid_reading import near_levels, read, saturated, with_unknown
 from attacks.closed_form.numbers.integer_relation import ratings_in_span
