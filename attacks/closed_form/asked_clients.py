@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from attacks.closed_form.centres.untold_centre import ABLE
+from attacks.closed_form.centres.mirrored import ABLE
 from attacks.closed_form.clipping.common_bound import NONE, not_lowered
 from attacks.closed_form.fit.bars import BARS
 from attacks.closed_form.fit.images import may_be_lowered

@@ -24,7 +24,7 @@ from attacks.closed_form.asked_clients import (
     share_read,
     told_scales,
 )
-from attacks.closed_form.centres.untold_centre import untold_centre
+from attacks.closed_form.centres.mirrored import untold_centre
 from attacks.closed_form.clipping.common_bound import NONE, bound_of
 from attacks.closed_form.fit.bars import BARS
 from attacks.closed_form.fit.goodness_of_fit import step_of

@@ -181,22 +181,7 @@ class Undeclared:
         else:
             found, off = self._by_rounds(view, learned, progress)
             found = with_uneven(found, view, learned)
-        told, plain, doubted = _put_together(self.name, view, found, options, scope)
-        told = abstain_if_handed_out(told, view)
-        spanned = _of_all(found, "spanned")
-        if not learned.settled:
-            told = abstain_if_higher(told, levels, doubted, unscaled=learned.scale is None)
-        elif learned.lowered == levels[0]:
-            told = abstain_if_own_lowest(told, levels)
-        told = unless_biased_alone(unless_off_the_grid(told, off, levels, plain), ~plain & ~spanned)
-        if not learned.centred and _rated_alone(view):
-            # who fits the declared scale is on no other multiple of the grid; all others may be
-            by_declared = learned.by_declared
-            free = (plain | spanned) & ~(by_declared & (told.diagnostics["declared"] == 1))
-            one = learned.scale is not None and not by_declared
-            told = abstain_if_shifted(
-                told, levels, free, learned.lowered, one_scale=one, settled=learned.settled, alike=by_declared
-            )
+        told = self._believed(view, found, off, learned, options, scope)
         if levels.size == 1:
             labelled = positives is not None and positives.two.all()
             return told if labelled else with_positives(told, view, positives)
@@ -205,6 +190,34 @@ class Undeclared:
             return _fuller(told, instead)
         return (
             told if own is None or not rest.abstained else _fuller(told, with_own_biases(rest, own, levels))
+        )
+
+    def _believed(
+        self,
+        view: View,
+        found: Sequence[Answered],
+        off: Bool[np.ndarray, " users"],
+        learned: Learned,
+        options: dict[str, Any],
+        scope: Scope,
+    ) -> Reconstruction:
+        """Keep what levels tell from other ratings that send the same rows, and clients do not contradict."""
+        levels = np.array(view.manifest.rating_levels)
+        told = abstain_if_handed_out(_put_together(self.name, view, found, options, scope), view)
+        plain, doubted, spanned = (_of_all(found, name) for name in ("plain", "doubted", "spanned"))
+        if not learned.settled:
+            told = abstain_if_higher(told, levels, doubted, unscaled=learned.scale is None)
+        elif learned.lowered == levels[0]:
+            told = abstain_if_own_lowest(told, levels)
+        told = unless_biased_alone(unless_off_the_grid(told, off, levels, plain), ~plain & ~spanned)
+        if learned.centred or not _rated_alone(view):
+            return told
+        # who fits the declared scale is on no other multiple of the grid; all others may be
+        by_declared = learned.by_declared
+        free = (plain | spanned) & ~(by_declared & (told.diagnostics["declared"] == 1))
+        one = learned.scale is not None and not by_declared
+        return abstain_if_shifted(
+            told, levels, free, learned.lowered, one_scale=one, settled=learned.settled, alike=by_declared
         )
 
     def _by_rounds(self, view: View, learned: Learned, progress: Progress) -> ByRounds:
@@ -235,10 +248,10 @@ class Undeclared:
     ) -> Reconstruction | None:
         """Read all clients together, where few are answered alone; None where nothing explains them."""
         if equal := read_equal_step(view, told, learned.pulls[0]):
-            told = _put_together(self.name, view, equal, options)[0]
+            told = _put_together(self.name, view, equal, options)
             return abstain_if_higher(told, np.array(view.manifest.rating_levels))
         stepped = read_adaptive(view, told, learned.pulls)
-        return _put_together(self.name, view, stepped, options)[0] if stepped else None
+        return _put_together(self.name, view, stepped, options) if stepped else None
 
     def obstacle(self, view: View) -> str:
         """Why the attack does not apply, or nothing."""
@@ -325,11 +338,11 @@ def _put_together(
     found: Sequence[Answered],
     options: dict[str, float | int | str],
     scope: Scope = Scope.RATINGS_AND_ATTRIBUTES,
-) -> tuple[Reconstruction, Bool[np.ndarray, " users"], Bool[np.ndarray, " users"]]:
-    """All clients' answers, whose ask for nothing but ratings as they are, and whose may be higher."""
+) -> Reconstruction:
+    """All clients' answers."""
     users = np.concatenate([one.block.users for one in found])
     table = np.concatenate([one.diagnostics for one in found])[np.argsort(users)]
-    told = Reconstruction(
+    return Reconstruction(
         name,
         view.users,
         tuple(one.block for one in found),
@@ -339,7 +352,6 @@ def _put_together(
         factors=joined(one.factors for one in found),
         scope=scope,
     )
-    return told, _of_all(found, "plain"), _of_all(found, "doubted")
 
 
 def _of_all(found: Sequence[Answered], name: str) -> Bool[np.ndarray, " users"]:

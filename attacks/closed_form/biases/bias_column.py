@@ -23,8 +23,7 @@ from jaxtyping import Int
 
 from attacks.base import ClientFactors, Reconstruction
 from attacks.closed_form.centres.centred import even
-from attacks.closed_form.centres.shifted import read_shifted
-from attacks.closed_form.centres.shifted_span import read_any_shifted
+from attacks.closed_form.centres.shifted import read_any_shifted, read_shifted
 from attacks.closed_form.chains.chain_readings import NEW_BIAS, OWN_BIAS, candidates
 from attacks.closed_form.fit.bars import BARS
 from attacks.closed_form.rows.row_readings import one_step
