@@ -15,8 +15,8 @@ Of steps after every rating or minibatch nothing shrinks that bias, which moves 
 (``attacks.closed_form.chains.moving_bias``): ratings are read up to a shift, as those of one step.
 
 Of steps over all ratings ``attacks.closed_form.numbers.integer_relation`` says the same of biases: with b_j
-known, its copy on the client and the client's own bias moving by any linear rule, rows are affine in an item's
-factor, in 1, and in r_j - b_j,
+known, its copy on the client and the client's own bias moving by any linear rule, rows are affine in an
+item's factor, in 1, and in r_j - b_j,
 
     D = V A + (r - b) d' + 1 c',
 
