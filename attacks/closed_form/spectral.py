@@ -39,7 +39,7 @@ from scipy.special import bdtrc
 from attacks.base import Progress, Reconstruction, all_abstain, silent, silent_about
 from attacks.client_rules.premises import unlike
 from attacks.closed_form.common_numbers import abstain_if_lowered
-from attacks.closed_form.fit.arbiter import unless_contradicted, unless_most_fit
+from attacks.closed_form.fit.arbiter import abstain_if_contradicted, abstain_if_few_fit
 from attacks.closed_form.fit.bars import BARS
 from attacks.closed_form.grid.exact_grid import unless_off
 from attacks.closed_form.grid.rank_one import solve_clients
@@ -101,10 +101,10 @@ class Spectral:
         )
         allowed = answer.diagnostics["allowed"]
         if not noisy:
-            answer = unless_most_fit(answer, allowed <= 0)
-            return abstain_if_lowered(unless_contradicted(answer, self.max_misfit), view)
+            answer = abstain_if_few_fit(answer, allowed <= 0)
+            return abstain_if_lowered(abstain_if_contradicted(answer, self.max_misfit), view)
         clear = allowed < self.noisy_misfit  # noise leaves right answers near the grid
-        answer = abstain_if_lowered(unless_contradicted(answer, self.max_misfit, clear), view)
+        answer = abstain_if_lowered(abstain_if_contradicted(answer, self.max_misfit, clear), view)
         return _abstain_if_by_chance(answer, self.max_misfit)
 
     def obstacle(self, view: View) -> str:

@@ -71,7 +71,7 @@ from attacks.closed_form.centres.centred_recording import read_centred_recording
 from attacks.closed_form.centres.unmirrored import MIRRORED
 from attacks.closed_form.common_numbers import Learned, learned_of, pulls_of
 from attacks.closed_form.equal_step import read_equal_step
-from attacks.closed_form.fit.arbiter import unless_biased_alone, unless_off_the_grid
+from attacks.closed_form.fit.arbiter import abstain_if_biased_alone, abstain_if_off_the_grid
 from attacks.closed_form.fit.bars import BARS
 from attacks.closed_form.fit.images import (
     OPEN_OFFSET,
@@ -209,7 +209,7 @@ class Undeclared:
             told = abstain_if_higher(told, levels, doubted, unscaled=learned.scale is None)
         elif learned.lowered == levels[0]:
             told = abstain_if_own_lowest(told, levels)
-        told = unless_biased_alone(unless_off_the_grid(told, off, levels, plain), ~plain & ~spanned)
+        told = abstain_if_biased_alone(abstain_if_off_the_grid(told, off, levels, plain), ~plain & ~spanned)
         if learned.centred or not _rated_alone(view):
             return told
         # who fits the declared scale is on no other multiple of the grid; all others may be

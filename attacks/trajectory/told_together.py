@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float
 
 from attacks.base import Reconstruction, silent_about
 from attacks.closed_form.common_numbers import offset_by_votes
-from attacks.closed_form.fit.arbiter import unless_off_the_grid
+from attacks.closed_form.fit.arbiter import abstain_if_off_the_grid
 from attacks.closed_form.fit.goodness_of_fit import step_of
 from attacks.closed_form.fit.images import (
     OPEN_OFFSET,
@@ -84,7 +84,7 @@ def _unless_refuted(
     told: Told, learned: tuple[Float[np.ndarray, "_ _"], ...], model: TrajectoryModel, lowered: float
 ) -> Reconstruction:
     """Answer nobody where those who are off the grid say that the others are on it by accident."""
-    found = unless_off_the_grid(told.found, told.off_grid, model.levels)
+    found = abstain_if_off_the_grid(told.found, told.off_grid, model.levels)
     return _unless_shifted(found, learned, model.levels, lowered)
 
 

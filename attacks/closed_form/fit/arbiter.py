@@ -139,7 +139,7 @@ def without_open_multiples(best: Reading, rows: Rows, levels: Float[np.ndarray, 
     return best._replace(misfit=np.where(open_, np.nan, best.misfit))
 
 
-def unless_contradicted(
+def abstain_if_contradicted(
     found: Reconstruction, max_misfit: float, clear: Bool[np.ndarray, " users"] | None = None
 ) -> Reconstruction:
     """Answer nobody where most clients whose ratings suffice to judge are off the rating grid."""
@@ -155,7 +155,7 @@ def unless_contradicted(
     return _if_most_fit(found, answered, judged, fewest)
 
 
-def unless_most_fit(found: Reconstruction, contradicting: Bool[np.ndarray, " users"]) -> Reconstruction:
+def abstain_if_few_fit(found: Reconstruction, contradicting: Bool[np.ndarray, " users"]) -> Reconstruction:
     """Answer nobody where exact rows of more clients than are answered contradict the declaration."""
     answered = ~np.isin(found.users, list(found.abstained))
     return _if_most_fit(found, answered, answered | contradicting, BARS.fewest)
@@ -177,7 +177,7 @@ def _if_most_fit(
     return silent_about(found, answered, reason)
 
 
-def unless_off_the_grid(
+def abstain_if_off_the_grid(
     found: Reconstruction,
     off: Bool[np.ndarray, " users"],
     levels: Float[np.ndarray, " levels"],
@@ -207,7 +207,7 @@ def unless_off_the_grid(
     return silent_about(found, answered, reason)
 
 
-def unless_biased_alone(found: Reconstruction, biased: Bool[np.ndarray, " users"]) -> Reconstruction:
+def abstain_if_biased_alone(found: Reconstruction, biased: Bool[np.ndarray, " users"]) -> Reconstruction:
     """Abstain on who is near the grid with a bias of its own alone, where most clients are without one.
 
     A program keeps biases of all clients or of none, and one number more brings ratings near to many a grid:

@@ -159,7 +159,7 @@ def differences_if_all_open(
     return silent_about(found, answered & open_, reason)
 
 
-def unless_all_alike(found: Reconstruction, levels: Float[np.ndarray, " levels"]) -> Reconstruction:
+def abstain_if_all_alike(found: Reconstruction, levels: Float[np.ndarray, " levels"]) -> Reconstruction:
     """Answer nobody where several clients are all told to have rated everything alike.
 
     Rows of one length, as optimizers make them, say so wherever a length of the factor happens to allow it.
@@ -191,7 +191,7 @@ def abstain_if_higher(
     level, or the program learns ratings less the lowest one; which of these, their rows leave open. Nothing
     is known of how many programs do that, so that few clients without such a rating say as little.
     """
-    found = unless_all_alike(found, levels)
+    found = abstain_if_all_alike(found, levels)
     told = _ratings_of(found)
     if not told or not all(may_be_lowered(own[None], levels).all() for own in told.values()):
         return found if doubted is None else silent_about(found, doubted, OPEN_OFFSET)

@@ -27,7 +27,7 @@ from jaxtyping import Float
 
 from attacks.base import Progress, Reconstruction, all_abstain, silent
 from attacks.client_rules.premises import unlike
-from attacks.closed_form.fit.arbiter import unless_contradicted
+from attacks.closed_form.fit.arbiter import abstain_if_contradicted
 from attacks.closed_form.fit.bars import BARS
 from attacks.closed_form.fit.decoding import distance_to_levels
 from attacks.closed_form.fit.goodness_of_fit import FIT_ROWS, step_of
@@ -73,7 +73,7 @@ class Grid:
             tried=len(_candidates(view.manifest)),
             anchors=1,
         )
-        found = unless_contradicted(found, self.max_misfit)
+        found = abstain_if_contradicted(found, self.max_misfit)
         return abstain_if_higher(found, np.array(view.manifest.rating_levels))
 
     def obstacle(self, view: View) -> str:

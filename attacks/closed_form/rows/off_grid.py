@@ -6,7 +6,7 @@ rows are exact: parallel, or a chain of single steps, to the last digit, which n
 the grid. Rounding turns parallel rows by some share of themselves, and moves ratings by about as much of the
 grid's range: what is off by far more is no rounding. Rows of unrated items, zeros with a weight of their own,
 are on no grid and say nothing. What clients with few levels seem to say is an accident then
-(``attacks.closed_form.fit.arbiter.unless_off_the_grid``).
+(``attacks.closed_form.fit.arbiter.abstain_if_off_the_grid``).
 """
 
 from __future__ import annotations

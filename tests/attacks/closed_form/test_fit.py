@@ -18,7 +18,7 @@ from attacks.closed_form.fit.affine_grid import (
     numbers_of,
     says_nothing,
 )
-from attacks.closed_form.fit.arbiter import BIASED_ALONE, unless_biased_alone, unless_contradicted
+from attacks.closed_form.fit.arbiter import BIASED_ALONE, abstain_if_biased_alone, abstain_if_contradicted
 from attacks.closed_form.fit.images import ALL_ALIKE, OPEN_SCALE, abstain_if_higher, rows_against_multiples
 from victims.transcript.recorder import Recorder
 
@@ -214,15 +214,15 @@ def numbers(misfit, allowed, answered):
 def test_who_counts_as_judged():
     """Clients with too few ratings, and those whose noise is large, contradict nothing."""
     off = numbers([0.1] * 3 + [0.9] * 7, [0.25] * 10, [True] * 3 + [False] * 7)
-    silent = unless_contradicted(off, 0.25)
+    silent = abstain_if_contradicted(off, 0.25)
     assert len(silent.abstained) == 10
     assert np.isnan(silent.blocks[0].value).all()
     assert "of 10 clients who can be judged 3 fit" in silent.abstained[0]
     near = numbers([0.1] * 3 + [0.4] * 7, [0.25] * 3 + [0.01] * 7, [True] * 3 + [False] * 7)
-    assert unless_contradicted(near, 0.25) is near
+    assert abstain_if_contradicted(near, 0.25) is near
     few = numbers([0.1] * 3 + [0.9] * 7, [0.25] * 3 + [0.01] * 7, [True] * 3 + [False] * 7)
-    assert unless_contradicted(few, 0.25, np.ones(10, bool)) is few
-    assert unless_contradicted(off, 0.25, np.arange(10) < 5) is off
+    assert abstain_if_contradicted(few, 0.25, np.ones(10, bool)) is few
+    assert abstain_if_contradicted(off, 0.25, np.arange(10) < 5) is off
 
 
 @pytest.mark.parametrize(("clients", "stars", "answered"), [(6, (2,), 0), (2, (2,), 2), (6, (2, 5), 6)])
@@ -255,7 +255,7 @@ def test_rows_that_say_that_everybody_rated_everything_alike_are_not_answered(
 )
 def test_a_bias_that_next_to_nobody_has_is_what_makes_ratings_fit(biased, misfit, silent):
     found = numbers([misfit] * 5, [0.25] * 5, [True] * 5)
-    told = unless_biased_alone(found, np.isin(found.users, biased))
+    told = abstain_if_biased_alone(found, np.isin(found.users, biased))
     assert told.abstained == dict.fromkeys(silent, BIASED_ALONE)
     assert np.isnan(told.blocks[0].value).all(axis=1).tolist() == [user in silent for user in range(5)]
 
