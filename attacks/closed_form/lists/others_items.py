@@ -30,7 +30,8 @@ from attacks.closed_form.implicit.positives import EVEN, UNEVEN, off_even_draws
 from attacks.closed_form.lists.sent_items import lists_of
 from victims.transcript.view import ITEM, View
 
-EXCESS = 2.0  # times as many items are in all rounds as in all but one: more than of a sample
+EXCESS = 2.0  # times as many items are in all rounds as of a sample would be
+SAMPLES = ("personalized-sampling", "unrated-sampling")  # defenses after which lists come and go
 HALF = 0.5  # of a client's ratings, that are at one level where it drew as many items as it rated
 MOST = 0.8  # of the clients that say something, who have so many; of 900 of ML-100K, by 60 ratings, 13 % do
 AT_MEAN = (
@@ -46,17 +47,21 @@ HANDED_OUT = (
 
 def abstain_if_drawn(found: Reconstruction, view: View) -> Reconstruction:
     """Answer items that last alone, where others come and go as even draws do: their ratings are made up."""
-    if view.rounds.size < 2 or not found.blocks or found.scope == Scope.RATED_SET:
+    if view.rounds.size < 2 or not found.blocks or found.scope == Scope.RATED_SET or _sampled(view):
         return found
     lists = lists_of(view, every_round=True)
     lasting = lists.lasting
     passing = sp.csr_array(lists.sent - lasting)
     passing.eliminate_zeros()
-    if not passing.nnz or not lasting.nnz or off_even_draws(passing, lasting) > EVEN:
+    if 2 * passing.nnz <= lasting.nnz or not lasting.nnz or off_even_draws(passing, lasting) > EVEN:
         return found
+    n_rounds = int(lists.n_rounds.max())
     missed = np.repeat(lists.n_rounds, np.diff(lists.listed.indptr)) - lists.listed.data
-    stand_out = lists.n_rounds.max() > 2 and lasting.nnz > EXCESS * (missed == 1).sum()
-    if not stand_out and off_even_draws(lasting, passing) < UNEVEN:
+    once, twice = ((missed == n).sum() for n in (1, 2))
+    # of a sample of the ratings in each round so many would be in all of them, by the binomial law
+    by_chance = (n_rounds - 1) / (2 * n_rounds) * (once + 1) ** 2 / max(twice, 1)
+    few = off_even_draws(lasting, passing) < UNEVEN if n_rounds == 2 else lasting.nnz <= EXCESS * by_chance
+    if few:
         return found
     there = _table(lasting)
     return _without(
@@ -100,6 +105,12 @@ def abstain_if_handed_out(found: Reconstruction, view: View) -> Reconstruction:
     covered: Bool[np.ndarray, "users users"] = answered @ sent.T >= answered.sum(axis=1)[:, None]
     np.fill_diagonal(covered, view.users.size == 1)
     return silent_about(found, asked & covered.any(axis=1), HANDED_OUT)
+
+
+def _sampled(view: View) -> bool:
+    """Whether clients are declared to send a sample of their ratings in each round."""
+    sampled = any(entry.get("name") in SAMPLES for entry in view.manifest.defenses)
+    return sampled or isinstance(view.manifest.rule.batch_size, int)
 
 
 def _without(found: Reconstruction, some: list[Bool[np.ndarray, "_ _"]], reason: str) -> Reconstruction:
