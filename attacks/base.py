@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Bool, Float, Int, Shaped
 
 from victims.common.errors import InputError
 from victims.transcript.view import View
@@ -303,6 +303,32 @@ def all_abstain(
         obstacle=reason if outcome == Outcome.NOT_APPLICABLE else "",
         scope=scope,
         identities=identities,
+    )
+
+
+def silent_about(found: Reconstruction, whom: Bool[np.ndarray, " users"], reason: str) -> Reconstruction:
+    """Take back the answers about some clients."""
+    left = found.users[whom]
+    looked = found.outcome == Outcome.NOTHING_FOUND
+    taken_back = looked and (~np.isin(left, list(found.abstained))).sum() > found.users.size / 2
+    abstained = {**found.abstained, **dict.fromkeys(left.tolist(), reason)}
+    kept = found.users[~np.isin(found.users, list(abstained))]
+    return replace(
+        found,
+        blocks=tuple(_without(block, left) for block in found.blocks),
+        abstained=abstained,
+        factors=None if found.factors is None else found.factors.of(kept),
+        outcome=Outcome.ANSWERED if taken_back else found.outcome,
+    )
+
+
+def _without(block: Estimates, users: Int[np.ndarray, " some"]) -> Estimates:
+    """The block with nothing said about some users."""
+    silenced, if_rated = np.isin(block.users, users)[:, None], block.rating_if_rated
+    return replace(
+        block,
+        value=np.where(silenced, np.nan, block.value),
+        rating_if_rated=None if if_rated is None else np.where(silenced, np.nan, if_rated),
     )
 
 

@@ -11,10 +11,10 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from attacks.closed_form.centres.untold_centre import ABLE
+from attacks.closed_form.centres.mirrored import ABLE
 from attacks.closed_form.clipping.common_bound import NONE, not_lowered
-from attacks.closed_form.fit.credible import HALF
-from attacks.closed_form.fit.shunned_level import may_be_lowered
+from attacks.closed_form.fit.bars import BARS
+from attacks.closed_form.fit.images import may_be_lowered
 from attacks.closed_form.last_readings import reading_of_rated
 from attacks.closed_form.rows.unrated_rows import reading_with_unrated
 from attacks.closed_form.uploads.common_scale import Scale, Told, shown_scale
@@ -92,7 +92,7 @@ def exactly(one: Asked) -> Bool[np.ndarray, " users"]:
     """Find who has enough ratings and is read to the last digits."""
     return (
         one.found.answered
-        & (one.found.misfit <= one.rows.precision**HALF)
+        & (one.found.misfit <= one.rows.precision**BARS.half)
         & (one.rows.item.sum(axis=1) >= ABLE)
     )
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool
 
+from attacks.base import RELATIVE, Reconstruction, silent_about
 from attacks.closed_form.asked_clients import (
     ENOUGH,
     FEWEST_ALONE,
@@ -23,16 +24,18 @@ from attacks.closed_form.asked_clients import (
     share_read,
     told_scales,
 )
-from attacks.closed_form.centres.untold_centre import untold_centre
+from attacks.closed_form.centres.mirrored import untold_centre
 from attacks.closed_form.clipping.common_bound import NONE, bound_of
+from attacks.closed_form.fit.bars import BARS
 from attacks.closed_form.fit.goodness_of_fit import step_of
-from attacks.closed_form.fit.shunned_level import MANY
+from attacks.closed_form.fit.images import abstain_if_higher
 from attacks.closed_form.rows.row_readings import one_step
 from attacks.closed_form.uploads.common_scale import FEWEST, Scale, contradicted
 from attacks.closed_form.uploads.item_rows import BATCH_BYTES, rows_of
 from attacks.closed_form.uploads.moving_factor import PARALLEL
 from attacks.closed_form.uploads.pull_of_steps import pull_of_hidden_steps, pull_of_steps
 from attacks.closed_form.uploads.readings import Reading, Rows, some_of
+from attacks.closed_form.uploads.reduction import NOISES
 from attacks.closed_form.uploads.upload_kind import mismatch
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import View
@@ -41,6 +44,7 @@ DECLARED = Scale("sum", 1.0, 1.0)
 SELDOM = 0.1  # of the clients that say that ratings are lowered, as many may deny it
 CONFIRMING = 2  # clients that a scale of fewer than ``FEWEST`` must let be read
 SEVERAL = 3  # rows, which have one direction by no accident
+MAX_MISFIT = 0.25  # of the clients that are asked, as ``undeclared`` allows
 MOSTLY = 0.5  # share of the clients with enough ratings that are read: nothing else is looked for
 
 
@@ -178,10 +182,29 @@ def untold_offset(view: View, max_misfit: float, pull: float | None = None) -> O
     return _untold(view, asked_of(view, max_misfit, pull), max_misfit, pull)
 
 
+def abstain_if_lowered(found: Reconstruction, view: View) -> Reconstruction:
+    """Answer nobody where clients show that the program learns ratings less the lowest level."""
+    manifest = view.manifest
+    found = abstain_if_higher(found, np.array(view.manifest.rating_levels))
+    answered = ~np.isin(found.users, list(found.abstained))
+    added = all(entry.get("name") in NOISES for entry in manifest.defenses)
+    plain = manifest.weighting == "observed-only" and added
+    if not plain or answered.all() or not answered.any() or found.scope in RELATIVE:
+        return found
+    lowered = untold_offset(view, MAX_MISFIT).lowered
+    if not lowered:
+        return found
+    reason = (
+        f"clients' rows say that the program learns ratings less {lowered:g}, which this attack does not "
+        "know; undeclared reads them"
+    )
+    return silent_about(found, answered, reason)
+
+
 def _untold(view: View, asked: list[Asked], max_misfit: float, pull: float | None) -> Offset:
     """By clients as they are read under an unknown scale; where next to none is, under the declared one."""
     declared = declared_scale(view.manifest)
-    if declared is not None and sum(int(one.found.answered.sum()) for one in asked) < MANY:
+    if declared is not None and sum(int(one.found.answered.sum()) for one in asked) < BARS.many:
         known = asked_of(view, max_misfit, pull, scale=declared)
         return _offset(view.manifest, known, max_misfit, pull, declared)
     return _offset(view.manifest, asked, max_misfit, pull)
@@ -232,7 +255,7 @@ def _offset(
             at_lowest |= rows.item & ~(rows.rows != 0).any(axis=2)
             saying += int((found.answered & at_lowest.any(axis=1)).sum())
     # where rows are clipped, the highest ratings are those that are not told; of as many they would be
-    return offset_by_votes(lowest, saying, denying, hidden > 0 and low >= MANY > shown)
+    return offset_by_votes(lowest, saying, denying, hidden > 0 and low >= BARS.many > shown)
 
 
 def offset_by_votes(lowest: float, saying: int, denying: int, unsaid: bool = False) -> Offset:

@@ -28,11 +28,11 @@ from jaxtyping import Float
 
 from attacks.base import Progress, Reconstruction, all_abstain, silent
 from attacks.client_rules.premises import unlike
-from attacks.closed_form.fit.contradicted import unless_contradicted, unless_most_fit
+from attacks.closed_form.common_numbers import abstain_if_lowered
+from attacks.closed_form.fit.arbiter import abstain_if_contradicted, abstain_if_few_fit
 from attacks.closed_form.grid.exact_grid import unless_off
 from attacks.closed_form.grid.rank_one import solve_clients
 from attacks.closed_form.grid.rating_grid import distance_from_grid, row_numbers
-from attacks.closed_form.lowered import unless_lowered
 from attacks.closed_form.uploads.reduction import Reduced
 from attacks.obstacles import unreadable
 from victims.common.validation import one_of, require_fields
@@ -83,8 +83,8 @@ class Eq24:
         )
         if self.answer == "any":
             return found
-        found = unless_most_fit(found, found.diagnostics["allowed"] <= 0)
-        return unless_lowered(unless_contradicted(found, MAX_MISFIT), view)
+        found = abstain_if_few_fit(found, found.diagnostics["allowed"] <= 0)
+        return abstain_if_lowered(abstain_if_contradicted(found, MAX_MISFIT), view)
 
     def obstacle(self, view: View) -> str:
         """Why Eq. (24) cannot be written down, or nothing."""

@@ -10,10 +10,10 @@ from attacks.closed_form.chains.pulled_steps import reading_of_pulled_steps
 from attacks.closed_form.clipping.clipped_entries import reading_of_clipped_entries
 from attacks.closed_form.clipping.clipped_samples import reading_of_clipped_samples
 from attacks.closed_form.clipping.one_clipped import reading_of_one_clipped
-from attacks.closed_form.fit.credible import ROUNDED, without_open_multiples
-from attacks.closed_form.fit.plausible_biases import without_implausible_biases
+from attacks.closed_form.fit.arbiter import without_open_multiples
+from attacks.closed_form.fit.bars import BARS
+from attacks.closed_form.fit.images import without_implausible_biases
 from attacks.closed_form.gaps.gaps import reading_with_gaps
-from attacks.closed_form.grid.grid_reading import CLOSER
 from attacks.closed_form.rows.weighted_zeros import HALF
 from attacks.closed_form.uploads.fitted_chain import chain_of
 from attacks.closed_form.uploads.readings import (
@@ -49,7 +49,7 @@ def _without_uneven_last(best: Reading, rows: Rows) -> Reading:
 
     A mean over it has another scale, and rounded rows leave room for one of them on the grid by accident.
     """
-    asked = best.answered & ~best.declared & (best.misfit > ROUNDED)
+    asked = best.answered & ~best.declared & (best.misfit > BARS.rounded)
     open_ = np.flatnonzero(asked & (best.steps > 1) & (best.steps < rows.item.sum(axis=1)))
     if not open_.size:
         return best
@@ -75,7 +75,7 @@ def _best(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
         return best
     one = spread_over(reading_of_one_clipped(some_of(rows, inexact), manifest, max_misfit), inexact)
     # the longest of rounded rows is farthest off, and the others are a little nearer without it
-    clearly = ~best.answered | (CLOSER * one.misfit <= best.misfit)
+    clearly = ~best.answered | (BARS.closer * one.misfit <= best.misfit)
     return fitting_better(best, one._replace(misfit=np.where(clearly, one.misfit, np.nan)))
 
 

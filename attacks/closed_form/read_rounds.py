@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from attacks.closed_form.asked_clients import reading_of
 from attacks.closed_form.clipping.common_bound import bound_of, within_bound
 from attacks.closed_form.common_numbers import Learned
-from attacks.closed_form.fit.credible import without_multiples
+from attacks.closed_form.fit.arbiter import without_multiples
 from attacks.closed_form.gaps.gaps import reading_with_gaps
 from attacks.closed_form.uploads.carried_rows import without_carried
 from attacks.closed_form.uploads.item_rows import rows_of

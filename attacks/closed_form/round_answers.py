@@ -9,10 +9,10 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from attacks.base import Estimates
-from attacks.closed_form.centres.unmirrored import UPRIGHT
 from attacks.closed_form.clipping.clipped_samples import unclipped
 from attacks.closed_form.common_numbers import Learned
-from attacks.closed_form.fit.shunned_level import may_be_lowered
+from attacks.closed_form.fit.bars import BARS
+from attacks.closed_form.fit.images import may_be_lowered
 from attacks.closed_form.read_rounds import Round
 from attacks.closed_form.rows.off_grid import off_grid
 from attacks.closed_form.uploads.answered import Answered
@@ -55,7 +55,7 @@ def _answered(
     """What one round says of some clients."""
     part, own = read
     users = everyone[here]
-    upright = learned.upright if learned.upright >= UPRIGHT else np.nan  # nothing is claimed of it
+    upright = learned.upright if learned.upright >= BARS.upright else np.nan  # nothing is claimed of it
     reasons = _reasons(users, part, here)
     told_so = part.declared & learned.by_declared
     doubted = may_be_lowered(part.value, levels) & ~told_so & (not learned.settled)

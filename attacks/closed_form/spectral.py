@@ -36,14 +36,14 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import bdtrc
 
-from attacks.base import Progress, Reconstruction, all_abstain, silent
+from attacks.base import Progress, Reconstruction, all_abstain, silent, silent_about
 from attacks.client_rules.premises import unlike
-from attacks.closed_form.fit.contradicted import silent_about, unless_contradicted, unless_most_fit
-from attacks.closed_form.fit.goodness_of_fit import ACCIDENT
+from attacks.closed_form.common_numbers import abstain_if_lowered
+from attacks.closed_form.fit.arbiter import abstain_if_contradicted, abstain_if_few_fit
+from attacks.closed_form.fit.bars import BARS
 from attacks.closed_form.grid.exact_grid import unless_off
 from attacks.closed_form.grid.rank_one import solve_clients
 from attacks.closed_form.grid.readout import Readout
-from attacks.closed_form.lowered import unless_lowered
 from attacks.closed_form.uploads.reduction import NOISES, Reduced, noise_across, projection
 from attacks.closed_form.uploads.undeclared_pull import as_rows_say
 from attacks.closed_form.uploads.upload_kind import uploaded_otherwise
@@ -101,10 +101,10 @@ class Spectral:
         )
         allowed = answer.diagnostics["allowed"]
         if not noisy:
-            answer = unless_most_fit(answer, allowed <= 0)
-            return unless_lowered(unless_contradicted(answer, self.max_misfit), view)
+            answer = abstain_if_few_fit(answer, allowed <= 0)
+            return abstain_if_lowered(abstain_if_contradicted(answer, self.max_misfit), view)
         clear = allowed < self.noisy_misfit  # noise leaves right answers near the grid
-        answer = unless_lowered(unless_contradicted(answer, self.max_misfit, clear), view)
+        answer = abstain_if_lowered(abstain_if_contradicted(answer, self.max_misfit, clear), view)
         return _abstain_if_by_chance(answer, self.max_misfit)
 
     def obstacle(self, view: View) -> str:
@@ -151,7 +151,7 @@ def _abstain_if_by_chance(answer: Reconstruction, max_misfit: float) -> Reconstr
     """Abstain above ``max_misfit`` where no more clients are answered than would be by chance."""
     answered = ~np.isin(answer.users, list(answer.abstained))
     doubtful = answered & (answer.diagnostics["misfit"] > max_misfit)
-    if not doubtful.any() or bdtrc(answered.sum() - 1, answered.size, ACCIDENT) <= SIGNIFICANCE:
+    if not doubtful.any() or bdtrc(answered.sum() - 1, answered.size, BARS.accident) <= SIGNIFICANCE:
         return answer
     reason = (
         f"{answered.sum()} of {answered.size} clients fit the rating grid under noise, as few as by accident"

@@ -26,10 +26,6 @@ with the u of that moment, and asks for nothing else:
 - entries that are not sent follow from those that are (``attacks.closed_form.gaps.gaps``);
 - means over minibatches at one factor of the client, of which the last is smaller, get one scale
   (``attacks.closed_form.rows.whole_minibatches``);
-- rows of numbers that are no ratings, as a client's own model predicts them, are left out
-  (``attacks.closed_form.lists.predicted_items``);
-- whole stars of a grid of halves, which leave a factor of all ratings open, are read on the grid of whole
-  stars (``attacks.closed_form.fit.coarser_grids``);
 - rows of a client that all hold one vector (noise drawn once per epoch) are ratings less the client's own
   mean in their differences (``attacks.closed_form.uploads.common_vector``);
 - where sigma is the declared one, a single number is left (``attacks.closed_form.grid.rating_grid``); where
@@ -59,24 +55,23 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool
 
-from attacks.base import Progress, Reconstruction, Scope, all_abstain, joined, silent
+from attacks.base import Progress, Reconstruction, Scope, all_abstain, joined, silent, silent_about
 from attacks.closed_form.biases.bias_column import bias_column, with_ones, without_column
 from attacks.closed_form.biases.error_column_recording import read_error_column, with_error_column
 from attacks.closed_form.biases.own_biases_recording import own_biases_of, with_own_biases
 from attacks.closed_form.centres.centred_recording import read_centred_recording
-from attacks.closed_form.centres.unmirrored import MIRRORED, UPRIGHT
-from attacks.closed_form.coarser_recording import with_coarser
+from attacks.closed_form.centres.unmirrored import MIRRORED
 from attacks.closed_form.common_numbers import Learned, learned_of, pulls_of
-from attacks.closed_form.fit.coarser_grids import coarser_grids, uses_the_highest
-from attacks.closed_form.fit.contradicted import silent_about, unless_biased_alone, unless_off_the_grid
-from attacks.closed_form.fit.other_shifts import unless_shifted
-from attacks.closed_form.fit.own_lowest import unless_own_lowest
-from attacks.closed_form.fit.shunned_level import OPEN_OFFSET, unless_shunned
+from attacks.closed_form.fit.arbiter import abstain_if_biased_alone, abstain_if_off_the_grid
+from attacks.closed_form.fit.bars import BARS
+from attacks.closed_form.fit.images import (
+    OPEN_OFFSET,
+    abstain_if_higher,
+    abstain_if_own_lowest,
+    abstain_if_shifted,
+)
 from attacks.closed_form.implicit.implicit_recording import positives_of, with_positives
-from attacks.closed_form.lists.drawn_anew import Sent, sent_in, unless_drawn_anew
-from attacks.closed_form.lists.drawn_items import unless_drawn
-from attacks.closed_form.lists.handed_out import unless_handed_out
-from attacks.closed_form.lists.predicted_items import views_without_predicted_items
+from attacks.closed_form.lists.others_items import abstain_if_at_mean, abstain_if_drawn, abstain_if_handed_out
 from attacks.closed_form.noisy_recording import with_noise_term
 from attacks.closed_form.read_rounds import read_rounds
 from attacks.closed_form.round_answers import DIAGNOSTICS, NO_NUMBERS, by_best_round, off_the_grid
@@ -92,7 +87,7 @@ from victims.transcript.view import ITEM, View
 
 MISSING = 0.2  # share of entries that are 0: fewer may have been rounded to it
 
-ByRounds = tuple[list[Answered], list[Sent], Bool[np.ndarray, " users"]]
+ByRounds = tuple[list[Answered], Bool[np.ndarray, " users"]]
 
 
 @dataclass(frozen=True)
@@ -132,15 +127,15 @@ class Undeclared:
         self, view: View, key: int, options: dict[str, Any], progress: Progress
     ) -> Reconstruction:
         """Read rows of rated items; where clients are left open, with a column of biases if there is one."""
-        found = self._instead(view, self._on_a_grid(view, key, options, progress), key, options)
+        found = self._instead(view, self._read(view, key, options, progress), key, options)
         if _mostly_silent(found) and (told := read_error_column(view)) is not None:
             found = with_error_column(_unsized(found), told, np.array(view.manifest.rating_levels))
         column = bias_column(view, _unsized(found).abstained, self.max_misfit)
         if column is not None:
-            found = with_ones(self._on_a_grid(without_column(view, column), key, options, progress), column)
+            found = with_ones(self._read(without_column(view, column), key, options, progress), column)
         if 2 * len(found.abstained) > view.users.size and _mostly_silent(found) and not _sparsified(view):
             found = _fuller(found, with_noise_term(_unsized(found), view, key))
-        return unless_drawn(found, np.array(view.manifest.rating_levels))
+        return abstain_if_at_mean(abstain_if_drawn(found, view), np.array(view.manifest.rating_levels))
 
     def _instead(
         self, view: View, found: Reconstruction, key: int, options: dict[str, Any]
@@ -150,25 +145,9 @@ class Undeclared:
             return found
         for others, reason in _other_rows(view):
             for instead in others:
-                new = self._on_a_grid(instead, key, options, silent)
+                new = self._read(instead, key, options, silent)
                 if 2 * len(new.abstained) < instead.users.size:
                     return _of_everybody(new, view, reason)
-        return found
-
-    def _on_a_grid(self, view: View, key: int, options: dict[str, Any], progress: Progress) -> Reconstruction:
-        """Read all clients; those who are left open as ones who rate in larger steps, if that tells."""
-        found = self._read(view, key, options, progress)
-        if grids := coarser_grids(np.array(view.manifest.rating_levels)):
-            found = with_coarser(
-                found, view, grids, pulls_of(view)[0], lambda other: self._read(other, key, options, silent)
-            )
-        for coarser in grids if _mostly_silent(found) else ():
-            levels = coarser.tolist()
-            instead = self._read(
-                view.declared(rating_levels=levels), key, {**options, "levels": levels}, progress
-            )
-            if 2 * len(instead.abstained) < instead.users.size and uses_the_highest(instead, coarser):
-                return instead
         return found
 
     def _read(self, view: View, key: int, options: dict[str, Any], progress: Progress) -> Reconstruction:
@@ -184,29 +163,12 @@ class Undeclared:
         if own is not None and own.complete:
             return with_own_biases(_nothing_read(self.name, view, options), own, levels)
         learned = learned_of(view, self.max_misfit)
-        scope = Scope.RATINGS_AND_ATTRIBUTES if learned.upright >= UPRIGHT else Scope.SIZES
-        sent = _lists(view)
+        scope = Scope.RATINGS_AND_ATTRIBUTES if learned.upright >= BARS.upright else Scope.SIZES
         if learned.centred:
             found, scope = read_centred_recording(view, learned.pulls[0], key, progress)
         else:
-            found, sent, off = self._by_rounds(view, learned, progress)
-        told, plain, doubted = _put_together(self.name, view, found, options, scope)
-        told = unless_drawn_anew(told, sent, view)
-        spanned = _of_all(found, "spanned")
-        told = unless_handed_out(told, view, learned.pulls[0])
-        if not learned.settled:
-            told = unless_shunned(told, view, doubted, unscaled=learned.scale is None)
-        elif learned.lowered == levels[0]:
-            told = unless_own_lowest(told, levels)
-        told = unless_biased_alone(unless_off_the_grid(told, off, levels, plain), ~plain & ~spanned)
-        if not learned.centred and _rated_alone(view):
-            # who fits the declared scale is on no other multiple of the grid; all others may be
-            by_declared = learned.by_declared
-            free = (plain | spanned) & ~(by_declared & (told.diagnostics["declared"] == 1))
-            one = learned.scale is not None and not by_declared
-            told = unless_shifted(
-                told, levels, free, learned.lowered, one_scale=one, settled=learned.settled, alike=by_declared
-            )
+            found, off = self._by_rounds(view, learned, progress)
+        told = self._believed(view, found, off, learned, options, scope)
         if levels.size == 1:
             labelled = positives is not None and positives.two.all()
             return told if labelled else with_positives(told, view, positives)
@@ -215,23 +177,48 @@ class Undeclared:
             told if own is None or not rest.abstained else _fuller(told, with_own_biases(rest, own, levels))
         )
 
+    def _believed(
+        self,
+        view: View,
+        found: Sequence[Answered],
+        off: Bool[np.ndarray, " users"],
+        learned: Learned,
+        options: dict[str, Any],
+        scope: Scope,
+    ) -> Reconstruction:
+        """Keep what levels tell from other ratings that send the same rows, and clients do not contradict."""
+        levels = np.array(view.manifest.rating_levels)
+        told = abstain_if_handed_out(_put_together(self.name, view, found, options, scope), view)
+        plain, doubted, spanned = (_of_all(found, name) for name in ("plain", "doubted", "spanned"))
+        if not learned.settled:
+            told = abstain_if_higher(told, levels, doubted, unscaled=learned.scale is None)
+        elif learned.lowered == levels[0]:
+            told = abstain_if_own_lowest(told, levels)
+        told = abstain_if_biased_alone(abstain_if_off_the_grid(told, off, levels, plain), ~plain & ~spanned)
+        if learned.centred or not _rated_alone(view):
+            return told
+        # who fits the declared scale is on no other multiple of the grid; all others may be
+        by_declared = learned.by_declared
+        free = (plain | spanned) & ~(by_declared & (told.diagnostics["declared"] == 1))
+        one = learned.scale is not None and not by_declared
+        return abstain_if_shifted(
+            told, levels, free, learned.lowered, one_scale=one, settled=learned.settled, alike=by_declared
+        )
+
     def _by_rounds(self, view: View, learned: Learned, progress: Progress) -> ByRounds:
-        """Read each client in its rounds; what they send, and who is off the grid."""
+        """Read each client in its rounds; and who is off the grid."""
         off, levels = np.zeros(view.users.size, bool), np.array(view.manifest.rating_levels)
         found: list[Answered] = []
-        sent: list[Sent] = []
         done = 0
         for batch in view.batches(BATCH_BYTES):
             rounds = read_rounds(view.manifest, batch.rounds, learned, self.max_misfit)
             found += by_best_round(batch, rounds, learned, levels)
-            if view.rounds.size > 1 and view.manifest.weighting == "observed-only":
-                sent.append(sent_in(batch.users, batch.rounds, [part for part, _ in rounds]))
             off[np.searchsorted(view.users, batch.users)] = off_the_grid(
                 view.manifest, batch.rounds[0], rounds, learned
             )
             done += batch.users.size
             progress(done, view.users.size)
-        return found, sent, off
+        return found, off
 
     def obstacle(self, view: View) -> str:
         """Why the attack does not apply, or nothing."""
@@ -245,9 +232,7 @@ class Undeclared:
 def _other_rows(view: View) -> Iterator[tuple[Iterator[View], str]]:
     """Views of other rows that those sent tell, and why nothing is told of whom these do not have."""
     yield centred_views(view), NO_COMMON_VECTOR
-    pull = pulls_of(view)[0]
-    yield whole_minibatch_views(view, pull), NO_NUMBERS
-    yield views_without_predicted_items(view, pull), NO_NUMBERS
+    yield whole_minibatch_views(view, pulls_of(view)[0]), NO_NUMBERS
 
 
 def _of_everybody(told: Reconstruction, view: View, reason: str) -> Reconstruction:
@@ -312,13 +297,6 @@ def _fuller(told: Reconstruction, instead: Reconstruction) -> Reconstruction:
     return instead if n_instead and enough else told
 
 
-def _lists(view: View) -> list[Sent]:
-    """What clients send in each round, whatever is read of it."""
-    if view.rounds.size < 2 or view.manifest.weighting != "observed-only":
-        return []
-    return [sent_in(batch.users, batch.rounds, None) for batch in view.batches(BATCH_BYTES)]
-
-
 def _nothing_read(name: str, view: View, options: dict[str, float | int | str]) -> Reconstruction:
     """Nobody is answered, for a reason of each client's."""
     reasons = dict.fromkeys(view.users.tolist(), NO_NUMBERS)
@@ -332,11 +310,11 @@ def _put_together(
     found: Sequence[Answered],
     options: dict[str, float | int | str],
     scope: Scope = Scope.RATINGS_AND_ATTRIBUTES,
-) -> tuple[Reconstruction, Bool[np.ndarray, " users"], Bool[np.ndarray, " users"]]:
-    """All clients' answers, whose ask for nothing but ratings as they are, and whose may be higher."""
+) -> Reconstruction:
+    """All clients' answers."""
     users = np.concatenate([one.block.users for one in found])
     table = np.concatenate([one.diagnostics for one in found])[np.argsort(users)]
-    told = Reconstruction(
+    return Reconstruction(
         name,
         view.users,
         tuple(one.block for one in found),
@@ -346,7 +324,6 @@ def _put_together(
         factors=joined(one.factors for one in found),
         scope=scope,
     )
-    return told, _of_all(found, "plain"), _of_all(found, "doubted")
 
 
 def _of_all(found: Sequence[Answered], name: str) -> Bool[np.ndarray, " users"]:

@@ -29,7 +29,7 @@ from attacks.closed_form.chains.chain_readings import (
     batch_sizes,
     candidates,
 )
-from attacks.closed_form.fit.credible import HALF
+from attacks.closed_form.fit.bars import BARS
 from attacks.closed_form.links.links import LINKS
 from attacks.closed_form.uploads.common_scale import common
 from attacks.closed_form.uploads.fitted_chain import chain_of
@@ -54,9 +54,7 @@ OF_LINK: tuple[dict[str, Any], ...] = (
     {"loss": "logistic", "link": "sigmoid"},
     {"loss": "squared", "link": "sigmoid"},
     {"loss": "squared", "link": "sigmoid"},
-    # the format has no word for these links: clipped predictions, a sigmoid that ends above the highest level
-    {"loss": "squared"},
-    {"loss": "squared"},
+    {"loss": "squared"},  # the format has no word for a sigmoid that ends above the highest level
 )
 
 
@@ -117,7 +115,7 @@ def row_fits(view: View, lowered: float, pull: float) -> list[RowFit]:
                 if not users.size:
                     continue
                 found, link = one.read(users)
-                nats = -np.log(np.maximum(found.misfit, rows.precision**HALF))
+                nats = -np.log(np.maximum(found.misfit, rows.precision**BARS.half))
                 nats = nats * np.maximum(n_rated[users] - one.numbers, 0)
                 scale = 1 / (found.of_error * found.of_factor)
                 for at in np.flatnonzero(found.answered & (found.misfit < 1)).tolist():

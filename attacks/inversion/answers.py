@@ -10,9 +10,12 @@ from jaxtyping import Bool, Float, Int
 from attacks.base import Estimates, Reconstruction, Scope
 from attacks.client_rules.differentiable import Family
 from attacks.closed_form.common_numbers import untold_offset
-from attacks.closed_form.fit.other_shifts import unless_shifted
-from attacks.closed_form.fit.own_lowest import unless_own_lowest
-from attacks.closed_form.fit.shunned_level import OPEN_OFFSET, may_be_lowered
+from attacks.closed_form.fit.images import (
+    OPEN_OFFSET,
+    abstain_if_own_lowest,
+    abstain_if_shifted,
+    may_be_lowered,
+)
 from attacks.closed_form.numbers.integer_relation import Relation
 from attacks.closed_form.uploads.answered import Answered
 from attacks.closed_form.uploads.common_scale import common
@@ -138,10 +141,10 @@ class Found:
         diagnostics = {"left": self.left, "fitted": self.fitted, "outside": self.outside}
         found = Reconstruction(name, self.users, tuple(blocks), abstained, options, diagnostics, scope=scope)
         by_span = np.isin(self.users, list(self.ratings))
-        found = unless_shifted(
+        found = abstain_if_shifted(
             found, self.levels, by_span, self.lowered, one_scale=False, settled=self.settled
         )
-        return unless_own_lowest(found, self.levels) if self.lowered == self.levels[0] else found
+        return abstain_if_own_lowest(found, self.levels) if self.lowered == self.levels[0] else found
 
 
 def _of(block: Estimates, some: Bool[np.ndarray, " users"]) -> Estimates:

@@ -42,11 +42,10 @@ from attacks.client_rules.local_updates import (
     passes_to_try,
 )
 from attacks.client_rules.named import ANY, OVER_ALL, WITH_MOMENTUM, broken, rule_named
-from attacks.closed_form.lists.drawn_anew import Sent, compared, sent_in, unless_drawn_anew
+from attacks.closed_form.lists.others_items import abstain_if_drawn
 from attacks.inversion.adaptive.adaptive_recording import read_adaptive
 from attacks.inversion.answers import FEWEST, Found, shared_constants
 from attacks.inversion.clients import (
-    BATCH_BYTES,
     MOST_FITTED,
     Choice,
     answer_by_span,
@@ -132,7 +131,7 @@ class Inversion:
                 found.add_read(one)
         progress(view.users.size, view.users.size)
         told = found.reconstruction(self.name, reason, options)
-        return unless_drawn_anew(told, _rows_by_rounds(view), view) if found.answered.any() else told
+        return abstain_if_drawn(told, view) if found.answered.any() else told
 
     def _answer(
         self, view: View, rule: Any, found: Found, options: dict[str, Any], progress: Progress
@@ -195,20 +194,6 @@ class Inversion:
         if view.manifest.factors < 2:
             return "with one factor a row is one number, and there are more unknowns than equations"
         return ""
-
-
-def _rows_by_rounds(view: View) -> list[Sent]:
-    """List the rows of a view, and the ratings that a round tells without a fit."""
-    if view.rounds.size < 2:
-        return []
-    out = [sent_in(batch.users, batch.rounds) for batch in view.batches(BATCH_BYTES)]
-    for number in compared(view.rounds.size):
-        part = view.during(view.rounds[[number]])
-        found = Found(part)
-        answer_by_span(part, OVER_ALL[0], found, 1)
-        for user, _, index, value, _ in found.reconstruction("", "", {}).rows():
-            out.append(Sent(user, index, np.full(user.size, view.rounds[number]), value))
-    return out
 
 
 def _unexplained(rule: ClientRule, choice: Choice | None) -> str:

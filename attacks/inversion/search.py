@@ -23,9 +23,9 @@ from jaxtyping import Bool, Float, Int
 
 from attacks.client_rules.differentiable import ClientRule
 from attacks.closed_form.fit.affine_grid import nearest_numbers
-from attacks.closed_form.fit.credible import one_multiple
 from attacks.closed_form.fit.decoding import distance_to_levels, nearest_level
 from attacks.closed_form.fit.goodness_of_fit import step_of
+from attacks.closed_form.fit.images import one_multiple
 from attacks.closed_form.numbers.integer_relation import precision_of
 from attacks.closed_form.uploads.readings import Rows
 from attacks.closed_form.uploads.reduction import leading_direction

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from attacks.base import Estimates, Reconstruction
-from attacks.closed_form.fit.shunned_level import unless_shunned
+from attacks.closed_form.fit.images import abstain_if_higher
 from attacks.closed_form.uploads.reduction import freed
 from attacks.likelihood.batches import Rows
 from attacks.likelihood.learning import State, residual_scale
@@ -71,10 +71,11 @@ def told_ratings(
 def unless_open_by_a_level(found: Reconstruction, view: View) -> Reconstruction:
     """Answer differences alone where answers are sure, and none of those answered has the highest level.
 
-    Rows of ratings less the lowest level, none of which has it, are the same; see ``unless_shunned``.
+    Rows of ratings less the lowest level, none of which has it, are the same; see ``abstain_if_higher``.
     """
     _, probability = told_ratings(found.blocks)
-    return unless_shunned(found, view) if probability.size and probability.mean() >= CERTAIN else found
+    sure = probability.size and probability.mean() >= CERTAIN
+    return abstain_if_higher(found, np.array(view.manifest.rating_levels)) if sure else found
 
 
 def too_alike(blocks: Sequence[Estimates], manifest: Manifest) -> str:

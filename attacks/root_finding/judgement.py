@@ -20,7 +20,8 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy.special import bdtrc
 
-from attacks.closed_form.fit.goodness_of_fit import ACCIDENT, accidental, misfit, step_of
+from attacks.closed_form.fit.bars import BARS
+from attacks.closed_form.fit.goodness_of_fit import accidental, misfit, step_of
 from attacks.closed_form.grid.exact_grid import labels_at
 from attacks.closed_form.grid.rating_grid import RowNumbers
 from attacks.closed_form.uploads.reduction import across_direction
@@ -139,7 +140,7 @@ def _more_than_chance(value: Float[np.ndarray, " rows"], levels: Float[np.ndarra
     """Whether numbers gather on the levels of rated items."""
     away = np.abs(value[:, None] - levels).min(axis=1, initial=np.inf) / step_of(levels)
     by_chance = [bdtrc((away < near).sum() - 1, value.size, 2 * near) for near in NEAR]
-    return bool(value.size > 0 and min(by_chance) < ACCIDENT / len(NEAR))
+    return bool(value.size > 0 and min(by_chance) < BARS.accident / len(NEAR))
 
 
 def _all_on_it(

@@ -32,8 +32,8 @@ from scipy.optimize import root
 
 from attacks.base import Estimates, Progress, Reconstruction, all_abstain, joined, silent
 from attacks.client_rules.premises import unlike
-from attacks.closed_form.fit.contradicted import unless_most_fit
-from attacks.closed_form.lowered import unless_lowered
+from attacks.closed_form.common_numbers import abstain_if_lowered
+from attacks.closed_form.fit.arbiter import abstain_if_few_fit
 from attacks.closed_form.uploads.undeclared_pull import as_rows_say
 from attacks.closed_form.uploads.upload_kind import uploaded_otherwise
 from attacks.obstacles import unreadable
@@ -237,7 +237,7 @@ class Root:
         if not self.judges(view.manifest):
             return found
         contradicting = np.array([answer.contradicts for answer in ordered], bool)
-        return unless_lowered(unless_most_fit(found, contradicting), view)
+        return abstain_if_lowered(abstain_if_few_fit(found, contradicting), view)
 
     def judges(self, manifest: Manifest) -> bool:
         """Whether numbers that are no ratings are abstained on."""

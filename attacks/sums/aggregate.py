@@ -45,7 +45,7 @@ from attacks.base import (
     joined,
     silent,
 )
-from attacks.closed_form.fit.shunned_level import OPEN_OFFSET
+from attacks.closed_form.fit.images import OPEN_OFFSET
 from attacks.closed_form.grid.rating_grid import Grid
 from attacks.obstacles import alpha_unknown, factors_hidden
 from attacks.sums.broadcast_sums import LOOSE, implied_sums

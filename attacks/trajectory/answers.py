@@ -18,7 +18,8 @@ from scipy.stats import binom, chi2
 
 from attacks.base import Estimates, Outcome, Reconstruction, joined
 from attacks.closed_form.asked_clients import FEWEST_ALONE
-from attacks.closed_form.fit.goodness_of_fit import ACCIDENT, accidental, log_odds_between, misfit
+from attacks.closed_form.fit.bars import BARS
+from attacks.closed_form.fit.goodness_of_fit import accidental, log_odds_between, misfit
 from attacks.trajectory.passes import Entries, entries_of, separated
 from attacks.trajectory.stretched_ratings import Separated
 from attacks.trajectory.trajectory_model import Fitted, TrajectoryModel
@@ -112,8 +113,8 @@ def _other_noise(model: TrajectoryModel, fit: Fitted) -> Reasons:
     n_numbers = model.rounds.size * k * np.maximum(n_rows, 1)
     # with the priors' own terms; without as many numbers as were fitted
     n_fitted = n_rows + fit.start.shape[1]
-    high = np.sqrt(chi2.isf(ACCIDENT, n_numbers + n_fitted) / n_numbers)
-    low = np.sqrt(chi2.ppf(ACCIDENT, np.maximum(n_numbers - n_fitted, 1)) / n_numbers)
+    high = np.sqrt(chi2.isf(BARS.accident, n_numbers + n_fitted) / n_numbers)
+    low = np.sqrt(chi2.ppf(BARS.accident, np.maximum(n_numbers - n_fitted, 1)) / n_numbers)
     return {
         int(
             user
@@ -133,7 +134,7 @@ def _between_levels(model: TrajectoryModel, fit: Fitted, ratings: Separated) -> 
         int(user): f"the odds are e^{odds:.2g} that the client's numbers are not on the rating grid: the "
         "clients' rule is not the declared one"
         for user, odds in zip(fit.users, nats.sum(axis=1), strict=True)
-        if odds > -np.log(ACCIDENT)
+        if odds > -np.log(BARS.accident)
     }
 
 
@@ -217,7 +218,7 @@ def _without_rows_of(fit: Fitted, abstained: Reasons) -> Fitted:
 
 def _as_many_as_by_chance(unexplained: int, n_users: int) -> bool:
     """Whether no more clients fail their tests than would under the declared rule and noise."""
-    return bool(unexplained <= binom.isf(ACCIDENT, n_users, N_TESTS * ACCIDENT))
+    return bool(unexplained <= binom.isf(BARS.accident, n_users, N_TESTS * BARS.accident))
 
 
 def _contradicted_by_others(

@@ -35,8 +35,8 @@ from typing import Literal
 import numpy as np
 
 from attacks.base import Progress, Reconstruction, all_abstain, silent
-from attacks.closed_form.fit.contradicted import unless_contradicted
-from attacks.closed_form.lowered import unless_lowered
+from attacks.closed_form.common_numbers import abstain_if_lowered
+from attacks.closed_form.fit.arbiter import abstain_if_contradicted
 from attacks.closed_form.uploads.common_items import ROUNDS, with_common_items
 from attacks.closed_form.uploads.repeated_noise import noise_repeats
 from attacks.obstacles import unreadable
@@ -107,9 +107,9 @@ class Trajectory:
         if self.answer == "stretched":  # what clients learn is asked for, whatever ratings it comes of
             return fitted(model).found
         if model.fresh or model.stretched:
-            return unless_lowered(fitted(model).found, view)
+            return abstain_if_lowered(fitted(model).found, view)
         found, lowered = read_together(model, fitted)
-        return unless_contradicted(found if lowered else unless_lowered(found, view), self.max_misfit)
+        return abstain_if_contradicted(found if lowered else abstain_if_lowered(found, view), self.max_misfit)
 
     def obstacle(self, view: View) -> str:
         """Why no trajectory can be fitted, or nothing."""

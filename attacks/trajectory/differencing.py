@@ -24,8 +24,9 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from attacks.closed_form.fit.affine_grid import best_numbers
+from attacks.closed_form.fit.bars import BARS
 from attacks.closed_form.fit.decoding import distance_to_levels
-from attacks.closed_form.fit.goodness_of_fit import DIGITS, OFF_GRID, step_of
+from attacks.closed_form.fit.goodness_of_fit import step_of
 
 EXACT, FEWEST_JUDGED = (
     1e-6,
@@ -124,7 +125,7 @@ def _multiple(
     raw = np.einsum("unc,uc->un", table[..., :2], null[:, :2])
     there = table.any(axis=2) & np.isfinite(raw)
     found = best_numbers(np.where(there, raw, 0)[..., None], lowered * there, there, levels)
-    return found.told, found.numbers[:, 0], found.distance > OFF_GRID * step_of(levels)
+    return found.told, found.numbers[:, 0], found.distance > BARS.off_grid * step_of(levels)
 
 
 def _close(
@@ -144,7 +145,7 @@ def _close(
     value = np.einsum("unc,uc->un", table, numbers[:, :2])
     value *= np.where(value.sum(axis=1) < 0, -1, 1)[:, None]
     off = np.where(there, distance_to_levels(value + lowered, levels), 0)
-    digits = DIGITS * step_of(levels) * np.sqrt(there.sum(axis=1))
+    digits = BARS.digits * step_of(levels) * np.sqrt(there.sum(axis=1))
     return np.linalg.norm(off, axis=1) <= SAFETY * wrong + digits
 
 

@@ -36,7 +36,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Float, Int
 
-from attacks.closed_form.fit.goodness_of_fit import ACCIDENT
+from attacks.closed_form.fit.bars import BARS
 from attacks.metadata.rating_prior import PSEUDO_COUNTS, log_shares
 from attacks.trajectory.stretched_ratings import Separated
 
@@ -262,7 +262,7 @@ def _weight(known: _Known, items: np.ndarray, values: np.ndarray, sure: bool) ->
     chance = np.log(tried.size) + sum(
         np.log(min(1.0, part.size * 2 * NEAR / SPAN)) for n, part in enumerate(products) if n != first
     )
-    if chance > np.log(ACCIDENT):
+    if chance > np.log(BARS.accident):
         return None
     away = np.abs(own[None, :, None] - tried[:, None, None] - table).min(axis=2)
     fits = tried[(away < NEAR).all(axis=1)]
@@ -282,7 +282,7 @@ def _likelier(known: _Known, items: np.ndarray, values: np.ndarray, fits: np.nda
     best, *others = np.argsort(-score)
     apart = fits[others][np.abs(fits[others] - fits[best]) > NEAR]
     second = score[others][np.abs(fits[others] - fits[best]) > NEAR].max() if apart.size else -np.inf
-    return float(fits[best]) if score[best] - second > -np.log(ACCIDENT) else None
+    return float(fits[best]) if score[best] - second > -np.log(BARS.accident) else None
 
 
 def _usual(levels: np.ndarray) -> np.ndarray:

@@ -15,19 +15,22 @@ may be, and who is on the grid without it is so by accident.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
 
-from attacks.base import Reconstruction, Scope
+from attacks.base import Reconstruction, silent_about
 from attacks.closed_form.common_numbers import offset_by_votes
-from attacks.closed_form.fit.contradicted import silent_about, unless_off_the_grid
+from attacks.closed_form.fit.arbiter import abstain_if_off_the_grid
 from attacks.closed_form.fit.decoding import distance_to_levels
 from attacks.closed_form.fit.goodness_of_fit import step_of
-from attacks.closed_form.fit.own_lowest import unless_own_lowest
-from attacks.closed_form.fit.shunned_level import OPEN_OFFSET, may_be_lowered
+from attacks.closed_form.fit.images import (
+    OPEN_OFFSET,
+    abstain_if_own_lowest,
+    differences_if_all_open,
+    may_be_lowered,
+)
 from attacks.trajectory.trajectory_model import TrajectoryModel
 
 EXACT = 1e-4  # misfit of an answer that no other offset could better
@@ -114,13 +117,13 @@ def read_together(
     if offset.lowered:
         told = _scaled(model._replace(lowered=offset.lowered), fitted)
         found = _unless_refuted(told, as_declared.learned, model, offset.lowered)
-        return unless_own_lowest(found, levels), offset.lowered
+        return abstain_if_own_lowest(found, levels), offset.lowered
     # a declared scale is believed unless somebody speaks against it
     doubted = np.zeros_like(open_) if offset.settled else open_ & (told.by_grid | saying.any())
     found = _unless_refuted(told, as_declared.learned, model, 0.0)
+    if not saying.any():
+        return differences_if_all_open(found, doubted, OPEN_OFFSET), 0.0
     left = ~np.isin(found.users, list(found.abstained))
-    if left.any() and doubted[left].all() and not saying.any():
-        return replace(found, scope=Scope.DIFFERENCES), 0.0
     return silent_about(found, (doubted | saying) & left, OPEN_OFFSET), 0.0
 
 
@@ -128,7 +131,7 @@ def _unless_refuted(
     told: Told, learned: tuple[Float[np.ndarray, "_ _"], ...], model: TrajectoryModel, lowered: float
 ) -> Reconstruction:
     """Answer nobody where those who are off the grid say that the others are on it by accident."""
-    found = unless_off_the_grid(told.found, told.off_grid, model.levels)
+    found = abstain_if_off_the_grid(told.found, told.off_grid, model.levels)
     return _unless_shifted(found, learned, model.levels, lowered)
 
 

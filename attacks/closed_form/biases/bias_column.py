@@ -23,10 +23,9 @@ from jaxtyping import Int
 
 from attacks.base import ClientFactors, Reconstruction
 from attacks.closed_form.centres.centred import even
-from attacks.closed_form.centres.shifted import read_shifted
-from attacks.closed_form.centres.shifted_span import read_any_shifted
+from attacks.closed_form.centres.shifted import read_any_shifted, read_shifted
 from attacks.closed_form.chains.chain_readings import NEW_BIAS, OWN_BIAS, candidates
-from attacks.closed_form.fit.credible import HALF
+from attacks.closed_form.fit.bars import BARS
 from attacks.closed_form.rows.row_readings import one_step
 from attacks.closed_form.uploads.item_rows import rows_of
 from attacks.closed_form.uploads.moving_factor import follow
@@ -93,7 +92,8 @@ def _cleaned(rows: Rows) -> tuple[Rows, bool]:
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         clean, _ = without_pull(rows.rows, rows.factors, rows.item)
         steady, pulled = (
-            one_step(rows._replace(rows=some)).across <= rows.precision**HALF for some in (rows.rows, clean)
+            one_step(rows._replace(rows=some)).across <= rows.precision**BARS.half
+            for some in (rows.rows, clean)
         )
     taken = (pulled & ~steady)[:, None, None]
     return rows._replace(rows=np.where(taken, clean, rows.rows)), bool((steady | pulled).mean() >= MOST)

@@ -8,8 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from attacks.closed_form.biases.bias_steps import Moves
-from attacks.closed_form.centres.shifted import Shifted, read_shifted
-from attacks.closed_form.centres.shifted_span import read_any_shifted
+from attacks.closed_form.centres.shifted import Shifted, read_any_shifted, read_shifted
 from attacks.closed_form.uploads.item_rows import rows_of
 from attacks.closed_form.uploads.readings import some_of
 from victims.transcript.manifest import Manifest

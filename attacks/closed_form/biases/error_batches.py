@@ -37,7 +37,7 @@ from scipy.sparse.csgraph import connected_components
 from scipy.spatial import cKDTree
 
 from attacks.closed_form.biases.error_column import Law
-from attacks.closed_form.fit.credible import HALF
+from attacks.closed_form.fit.bars import BARS
 from attacks.closed_form.uploads.pull_of_steps import FEWEST, ROWS, pull_of_hidden_steps
 from attacks.closed_form.uploads.readings import Rows, some_of
 
@@ -73,7 +73,9 @@ def numbers_in_order(clients: list[Steps], precision: float) -> Numbers | None:
     (kept, rate), *_ = np.linalg.lstsq(table, now.ravel(), rcond=None)
     left = np.linalg.norm(now - kept * before - rate * push)
     return (
-        Numbers(float(kept), float(rate)) if left <= precision**HALF * np.linalg.norm(now - before) else None
+        Numbers(float(kept), float(rate))
+        if left <= precision**BARS.half * np.linalg.norm(now - before)
+        else None
     )
 
 
@@ -95,7 +97,7 @@ def _numbers_of_pairs(steps: Steps, precision: float, after: bool) -> Float[np.n
     numbers = np.matmul(np.linalg.pinv(table), steps.factor[second][..., None])
     left = np.linalg.norm(steps.factor[second] - np.matmul(table, numbers)[..., 0], axis=1)
     length = np.linalg.norm(steps.factor[second] - steps.factor[first], axis=1)
-    return numbers[left <= precision**HALF * length, :, 0]
+    return numbers[left <= precision**BARS.half * length, :, 0]
 
 
 def order_of(steps: Steps, numbers: Numbers, after: bool) -> Int[np.ndarray, " n"] | None:
@@ -218,7 +220,7 @@ def _share_steps(clients: list[_One], precision: float) -> bool:
     parallel = 0
     for one in clients:
         free, *_, size = _crossed(one)
-        parallel += int((np.linalg.norm(free, axis=1) <= precision**HALF * size).sum())
+        parallel += int((np.linalg.norm(free, axis=1) <= precision**BARS.half * size).sum())
     return parallel >= FEWEST
 
 
@@ -230,8 +232,8 @@ def _of_pairs(one: _One, biases: bool, precision: float) -> Float[np.ndarray, " 
         return np.zeros(0)
     numbers = -np.matmul(np.linalg.pinv(table), free[..., None])
     left = np.linalg.norm(free + np.matmul(table, numbers)[..., 0], axis=1)
-    moved = np.linalg.norm(free, axis=1) > precision**HALF * size
-    return numbers[moved & (left <= precision**HALF * size), 0, 0]
+    moved = np.linalg.norm(free, axis=1) > precision**BARS.half * size
+    return numbers[moved & (left <= precision**BARS.half * size), 0, 0]
 
 
 class _Groups(NamedTuple):

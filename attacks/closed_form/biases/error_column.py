@@ -35,7 +35,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.optimize import least_squares
 
-from attacks.closed_form.fit.credible import HALF
+from attacks.closed_form.fit.bars import BARS
 from attacks.closed_form.uploads.pull_of_steps import FEWEST, pull_of_steps
 from attacks.closed_form.uploads.readings import Rows
 
@@ -86,7 +86,7 @@ def law_of(rows: Rows, column: int) -> Law | None:
         for biases, after in product((True, False) if pull else (False,), (False, True))
     ]
     best = min(tried, key=lambda one: one.left)
-    return best if best.left <= rows.precision**HALF else None
+    return best if best.left <= rows.precision**BARS.half else None
 
 
 class _Some(NamedTuple):

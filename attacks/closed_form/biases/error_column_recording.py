@@ -27,7 +27,7 @@ from attacks.closed_form.biases.own_biases_recording import (
 from attacks.closed_form.centres.centred import even
 from attacks.closed_form.centres.shifted import told_alone
 from attacks.closed_form.fit.goodness_of_fit import step_of
-from attacks.closed_form.fit.own_lowest import unless_own_lowest
+from attacks.closed_form.fit.images import abstain_if_own_lowest
 from attacks.closed_form.uploads.item_rows import BATCH_BYTES, rows_of
 from attacks.closed_form.uploads.pull_of_steps import ROWS
 from attacks.closed_form.uploads.readings import Rows, some_of
@@ -84,7 +84,7 @@ def with_error_column(
     A column of biases that are taken off predictions makes the rows of the mirror images. So people who rate
     low are answered up to it, and so are likes and dislikes.
     """
-    told = unless_own_lowest(with_own_biases(found, own, levels), levels)
+    told = abstain_if_own_lowest(with_own_biases(found, own, levels), levels)
     if told.scope == Scope.RATINGS_AND_ATTRIBUTES:
         value = np.concatenate([block.value[np.isfinite(block.value)] for block in told.blocks])
         if levels.size > 2 and (not value.size or value.mean() >= (levels[0] + levels[-1]) / 2):

@@ -24,8 +24,7 @@ from attacks.closed_form.biases.error_column import Errors
 from attacks.closed_form.centres.centred import spread_of
 from attacks.closed_form.centres.shifted import one_sided
 from attacks.closed_form.chains.chain_readings import LEAST, TELLING
-from attacks.closed_form.fit.affine_grid import EVIDENCE
-from attacks.closed_form.fit.credible import HALF
+from attacks.closed_form.fit.bars import BARS
 from attacks.closed_form.fit.goodness_of_fit import step_of
 from attacks.closed_form.links.link_grid import ratings_through_links
 from attacks.closed_form.uploads.moving_factor import PARALLEL
@@ -212,7 +211,7 @@ def _read(grid: Grid, a: float, precision: float) -> OnSteps:
     steps = steps.astype(int)
     lowest = np.where(item, steps, np.iinfo(int).max).min(axis=1, initial=np.iinfo(int).max)
     above = np.where(item, steps - lowest[:, None], -1)
-    told = (nats >= EVIDENCE) & (distance <= precision**HALF * step)
+    told = (nats >= BARS.evidence) & (distance <= precision**BARS.half * step)
     told &= (above.max(axis=1, initial=0) < grid.levels.size) & one_sided(offset, item, step)
     # what rows owe to errors is seen, or predictions alone would be on the grid
     told &= np.abs(a) * spread_of(scalar, item) > np.maximum(distance / TELLING, LEAST * step)

@@ -12,10 +12,8 @@ from attacks.base import Estimates, Reconstruction, Scope, joined
 from attacks.closed_form.biases.bias_courses import Course, Part, course_of, joined_moves
 from attacks.closed_form.biases.bias_steps import Clients, Moves, shifts_of
 from attacks.closed_form.centres.centred import even
-from attacks.closed_form.fit.coarser_grids import in_larger_steps
 from attacks.closed_form.fit.goodness_of_fit import step_of
-from attacks.closed_form.fit.own_lowest import unless_own_lowest
-from attacks.closed_form.fit.plausible_biases import implausible
+from attacks.closed_form.fit.images import abstain_if_own_lowest, implausible, in_larger_steps
 from attacks.closed_form.read_rounds import EXACT
 from attacks.closed_form.uploads.answered import block_of
 from attacks.closed_form.uploads.item_rows import BATCH_BYTES
@@ -98,7 +96,7 @@ def with_own_biases(
     found = _exchanged(told, own, own.shift, levels)
     bias = own.told(levels)
     if bias.size and np.mean(np.abs(bias - levels[0]) < NOTHING) >= USUALLY:
-        found = unless_own_lowest(found, levels)
+        found = abstain_if_own_lowest(found, levels)
     if len(found.abstained) <= found.users.size - FEWEST or OPEN_SHIFT not in found.abstained.values():
         return found
     any_shift = np.maximum(own.shift, 0)

@@ -29,8 +29,8 @@ from jaxtyping import Bool, Float, Int
 
 from attacks.closed_form.chains.chain_readings import LEAST, TELLING
 from attacks.closed_form.chains.moving_bias import with_moving_bias
-from attacks.closed_form.fit.affine_grid import EVIDENCE, nearest_numbers
-from attacks.closed_form.fit.credible import EXACT
+from attacks.closed_form.fit.affine_grid import nearest_numbers
+from attacks.closed_form.fit.bars import BARS
 from attacks.closed_form.fit.goodness_of_fit import step_of
 from attacks.closed_form.links.link_grid import up_to_mirror
 from attacks.closed_form.rows.row_readings import LONGEST, one_step, several_steps
@@ -145,8 +145,8 @@ def _on_steps(numbers: Numbers, precision: float, levels: Float[np.ndarray, " le
     floor = PARALLEL * precision * step
     nats = (count - 3) * np.log(step / (4 * np.maximum(distance, floor))) - 3 * np.log(levels.size)
     reach = above.max(axis=1, initial=0) // common
-    told = numbers.whole & (nats >= EVIDENCE) & (reach > 0) & (reach < levels.size) & (a * b != 0)
-    told &= (distance <= EXACT * step) & (spread > np.maximum(distance / TELLING, LEAST * step))
+    told = numbers.whole & (nats >= BARS.evidence) & (reach > 0) & (reach < levels.size) & (a * b != 0)
+    told &= (distance <= BARS.exact * step) & (spread > np.maximum(distance / TELLING, LEAST * step))
     start = lowest * step / common - c
     return Centred(
         np.where(there & told[:, None], above // common[:, None], -1),

@@ -12,22 +12,27 @@ ratings leave multiples open share it with the others.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.special import expit
 
-from attacks.closed_form.centres.centred import Centred
+from attacks.closed_form.centres.centred import Centred, even, read_centred
 from attacks.closed_form.centres.sign_agreement import log_odds_upright, mean_and_variance
 from attacks.closed_form.fit.goodness_of_fit import step_of
 from attacks.closed_form.uploads.common_scale import ALIKE, common_scale
+from attacks.closed_form.uploads.readings import Rows, some_of
 
 FEWEST, ALL = 3, 0.95  # clients that must be read, and the share of them that one number has to fit
 ONE = (
     1  # client with room for no other number is enough where all have one sign: the others confirm its digits
 )
 NEAR = 1e-3  # of a step, within which two numbers are one
+ABLE = 6  # ratings of a client that can be read alone
+FEWEST_TOLD = 3  # clients that must be read so
+BEYOND, FEWEST_BEYOND = 0.1, 2  # clients that the grid is too short for, of those told, and how many at least
 OWN_MIRROR = 1e-2  # of a step, within which a number's mirror image is not told from it by rows
 
 
@@ -183,3 +188,38 @@ def means(
     above = found.times * total / np.maximum(found.n_rated, 1)
     mean = (placing + above[:, None]) / (levels.size - 1) - 0.5
     return np.where(placing >= 0, mean * np.array([1.0, -1.0]), np.nan)
+
+
+def untold_centre(
+    asked: Sequence[Rows], n_answered: int, levels: Float[np.ndarray, " levels"]
+) -> tuple[float, float]:
+    """Say what the program takes off every rating where that is neither nothing nor the lowest level."""
+    plain = (0.0, 1.0)
+    if not even(levels) or any((rows.offset != 0).any() for rows in asked):
+        return plain
+    no_items = np.zeros((1, 1), int)
+    read = [(read_centred(rows, levels), no_items) for rows in asked]
+    told = sum(int(found.told.sum()) for found, _ in read)
+    if told < max(FEWEST_TOLD, 2 * n_answered):
+        return plain
+    beyond = sum(_beyond(rows, found, levels) for rows, (found, _) in zip(asked, read, strict=True))
+    if beyond >= max(FEWEST_BEYOND, BEYOND * told):  # steps finer than the grid's, not less a number
+        return plain
+    found = patterns_of(read, levels.size)
+    centre = centre_of(found, levels)
+    mirror = levels[0] + levels[-1] - centre.value
+    if any(abs(one - usual) < NEAR for one in (centre.value, mirror) for usual in (0.0, levels[0])):
+        return plain
+    if centre.placed and has_other_mirror(centre.value, levels):
+        return higher_centre(found, centre.value, levels)
+    return np.nan, 1.0
+
+
+def _beyond(rows: Rows, found: Centred, levels: Float[np.ndarray, " levels"]) -> int:
+    """How many whom the grid does not tell are told by one that goes on, over more levels than it has."""
+    longer = levels[0] + step_of(levels) * np.arange(2 * levels.size - 1)
+    if not even(longer):
+        return 0
+    open_ = ~found.told & (rows.item.sum(axis=1) >= ABLE)
+    again = read_centred(some_of(rows, open_), longer, linear=True)
+    return int((again.told & (again.reach >= levels.size)).sum())

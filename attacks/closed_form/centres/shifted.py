@@ -11,6 +11,20 @@ no half steps leave neither the mirror image of the ratings (``attacks.closed_fo
 multiple of them: what is open is a shift of all of them by whole levels, which C takes up. It is told by both
 ends of the grid, or from round to round (``attacks.closed_form.biases.bias_steps``).
 
+Of steps after every rating or minibatch nothing shrinks that bias, which moves with the factor
+(``attacks.closed_form.chains.moving_bias``): ratings are read up to a shift, as those of one step.
+
+Of steps over all ratings ``attacks.closed_form.numbers.integer_relation`` says the same of biases: with b_j
+known, its copy on the client and the client's own bias moving by any linear rule, rows are affine in an
+item's factor, in 1, and in r_j - b_j,
+
+    D = V A + (r - b) d' + 1 c',
+
+so that r - b lies in the span of V, of 1 and of the one direction that D has outside these. Of two rows the 1
+drops out: differences of ratings, integers times the step, lie in the span of differences of V, of b and of
+that direction, K + 2 dimensions out of n - 1, and that of b has the factor 1, which tells their sign and
+multiple. What is open is the shift of all by whole levels, which the client's bias takes up.
+
 What it assumes: an even grid, rows exact or in single precision, four ratings or more (about seven in single
 precision), and three different b_j or more.
 """
@@ -24,15 +38,25 @@ from jaxtyping import Bool, Float, Int
 
 from attacks.closed_form.centres.centred import fitted, spread_of
 from attacks.closed_form.chains.chain_readings import LEAST, TELLING
-from attacks.closed_form.fit.affine_grid import EVIDENCE, nearest_numbers
-from attacks.closed_form.fit.credible import HALF
+from attacks.closed_form.chains.moving_bias import with_moving_bias
+from attacks.closed_form.fit.affine_grid import nearest_numbers
+from attacks.closed_form.fit.bars import BARS
 from attacks.closed_form.fit.goodness_of_fit import step_of
+from attacks.closed_form.numbers.integer_relation import (
+    COARSEST,
+    LOOSE,
+    integers_in_columns,
+    precision_of,
+    span_of,
+)
 from attacks.closed_form.rows.row_readings import one_step
 from attacks.closed_form.uploads.moving_factor import PARALLEL
-from attacks.closed_form.uploads.readings import Numbers, Rows
+from attacks.closed_form.uploads.readings import Numbers, Rows, some_of
 from attacks.closed_form.uploads.reduction import leading_direction
 from attacks.closed_form.uploads.shared_pull import without_pull
 
+ONE = 1e-3  # within which biases have the factor 1
+FEWEST = 4  # ratings of a client that took several steps
 ROUNDS = 2  # of fitting the levels that numbers name
 DIFFERENT, APART = 3, 1e-3  # biases of a client's items, and by how much, of half a step, they must differ
 
@@ -99,8 +123,12 @@ def on_steps(
     # what meets the grid by accident: each row beyond three is as near with this probability
     nats = (count - 3) * np.log(step / (4 * np.maximum(distance, floor))) - 3 * np.log(levels.size)
     reach = above.max(axis=1, initial=0)
-    told = numbers.whole & (nats >= EVIDENCE) & (reach > 0) & (reach < levels.size) & (a * b != 0)
-    told &= np.isfinite(distance) & (distance <= rows.precision**HALF * step) & one_sided(offset, there, step)
+    told = numbers.whole & (nats >= BARS.evidence) & (reach > 0) & (reach < levels.size) & (a * b != 0)
+    told &= (
+        np.isfinite(distance)
+        & (distance <= rows.precision**BARS.half * step)
+        & one_sided(offset, there, step)
+    )
     told &= np.abs(b) * spread_of(numbers.along, there) > np.maximum(distance / TELLING, LEAST * step)
     if known is not None:
         told &= (there == (known >= 0)).all(axis=1)
@@ -173,3 +201,72 @@ def one_sided(
         gaps = np.diff(np.append(own, own[0] + 1))
         out[user] = (gaps > APART).sum() >= DIFFERENT
     return out
+
+
+def read_shifted_chain(rows: Rows, levels: np.ndarray) -> Shifted:
+    """Read clients that step after every rating or minibatch, beside known biases of items."""
+    users = len(rows.rows)
+    told, above = np.zeros(users, bool), np.full(rows.item.shape, -1)
+    distance = np.zeros(users)
+    for numbers in with_moving_bias(rows):
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            found = on_steps(numbers, rows, levels)
+        new = found.told & ~told
+        above[new], distance[new] = found.above[new], found.distance[new]
+        told |= new
+    return told_alone(above, told, distance, rows.rows.shape[2])
+
+
+def read_any_shifted(rows: Rows, levels: Float[np.ndarray, " levels"], *, pulled: bool = True) -> Shifted:
+    """Read clients as one step, and who is not read as several over all ratings."""
+    best = read_shifted(rows, levels, pulled=pulled)
+    for reading in (read_shifted_span, read_shifted_chain):
+        open_ = np.flatnonzero(~best.told)
+        if open_.size:
+            for column, part in zip(best, reading(some_of(rows, open_), levels), strict=True):
+                column[open_] = part
+    return best
+
+
+def read_shifted_span(rows: Rows, levels: Float[np.ndarray, " levels"]) -> Shifted:
+    """Read clients that took any number of steps over all their ratings."""
+    n_users, _, width = rows.rows.shape
+    above, told = np.full(rows.item.shape, -1), np.zeros(n_users, bool)
+    limit = 2 * LOOSE * precision_of(rows.rows, rows.factors, rows.precision)
+    sided = one_sided(rows.offset, rows.item, step_of(levels))
+    able = sided & (limit < COARSEST) & (rows.item.sum(axis=1) >= FEWEST)
+    for user in np.flatnonzero(able & np.isfinite(rows.rows).all(axis=(1, 2))):
+        here = rows.item[user]
+        sent, known, biases = (
+            np.diff(part[user, here].astype(float), axis=0) for part in (rows.rows, rows.factors, rows.offset)
+        )
+        own = _steps(sent, known, biases, levels, float(limit[user]))
+        if own is not None:
+            above[user, here], told[user] = own, True
+    return told_alone(above, told, np.zeros(n_users), width)
+
+
+def _steps(
+    rows: Float[np.ndarray, "n K"],
+    factors: Float[np.ndarray, "n K"],
+    biases: Float[np.ndarray, " n"],
+    levels: Float[np.ndarray, " levels"],
+    limit: float,
+) -> Int[np.ndarray, " n_plus_1"] | None:
+    """Steps above the client's lowest rating, by what each row differs from the one before."""
+    span = span_of(rows, factors, biases)
+    if not span.outside <= limit:
+        return None
+    found = integers_in_columns(span.basis, levels.size - 1, limit)
+    if found is None:
+        return None
+    beyond = rows @ (rows.T @ span.basis[:, -1])  # the combination of the rows' columns that has r - b
+    columns = np.concatenate([biases[:, None] / step_of(levels), factors, beyond[:, None]], axis=1)
+    size = np.linalg.norm(columns, axis=0)
+    per_bias = np.linalg.lstsq(columns / size, found, rcond=None)[0][0] / size[0]
+    times = 1 / per_bias if abs(per_bias) > ONE else np.inf
+    if not abs(times) < levels.size or abs(times - np.rint(times)) > ONE:
+        return None
+    steps = np.concatenate([[0], np.cumsum(np.rint(times) * found)]).astype(int)
+    steps -= steps.min()
+    return steps if 0 < steps.max() < levels.size else None

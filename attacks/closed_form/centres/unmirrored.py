@@ -27,9 +27,9 @@ from jaxtyping import Bool, Float, Int
 
 from attacks.closed_form.centres.mirrored import Patterns, centre_of, means, placed
 from attacks.closed_form.centres.sign_agreement import Agreement, Evidence, agreement
+from attacks.closed_form.fit.bars import BARS
 from attacks.closed_form.fit.goodness_of_fit import step_of
 
-SURE, UPRIGHT = 0.99, 0.95  # probabilities of a client's sign, and of the way round of all, to be answered
 NOT_READ = "no numbers, or more than one set of them, put its rows on steps of the rating grid"
 OPEN_SHIFT = (
     "its ratings are read up to a shift by whole levels: they are less a number that nobody told, "
@@ -186,6 +186,6 @@ def _reason(usable: bool, shift: int, sure: float, upright: float) -> str:
         return NOT_READ
     if shift < 0:
         return OPEN_SHIFT
-    if upright < UPRIGHT:
+    if upright < BARS.upright:
         return MIRRORED
-    return "" if sure >= SURE else OPEN_MIRROR.format(sure)
+    return "" if sure >= BARS.sure else OPEN_MIRROR.format(sure)

@@ -30,10 +30,11 @@ from jaxtyping import Bool, Float, Int
 
 from attacks.closed_form.chains.decaying_copies import Sent, common_decay
 from attacks.closed_form.fit.affine_grid import best_numbers, nearest_numbers
-from attacks.closed_form.fit.credible import EXACT, HALF, exact_alone, without_improbable
+from attacks.closed_form.fit.arbiter import exact_alone, without_improbable
+from attacks.closed_form.fit.bars import BARS
 from attacks.closed_form.fit.decoding import distance_to_levels
 from attacks.closed_form.fit.goodness_of_fit import accidental, step_of
-from attacks.closed_form.grid.grid_reading import ACCIDENT, BETWEEN, CLOSER, beyond, equally_long
+from attacks.closed_form.grid.grid_reading import beyond, equally_long
 from attacks.closed_form.links.link_grid import ratings_through_links
 from attacks.closed_form.rows.row_readings import LONGEST, best_reading, in_span
 from attacks.closed_form.uploads.fitted_chain import chain_of
@@ -73,7 +74,7 @@ def any_reading(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
     # a direction that was rounded alike in all rows is not the client's, but leaves their lengths exact
     best = on_the_rest(best, in_span, nearly.answered & ~best.answered, rows, manifest, max_misfit)
     # what one step reads nearly, a chain of steps may read exactly
-    inexact = best.misfit > rows.precision**HALF
+    inexact = best.misfit > rows.precision**BARS.half
     asked = ~best.answered | ((best.steps <= 1) & inexact)
     # sums and means of minibatches differ in the last one alone, if that has fewer ratings
     asked |= (best.steps > 1) & (best.steps < rows.item.sum(axis=1)) & inexact
@@ -93,7 +94,7 @@ def any_reading(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
             new, answering = _read(some_of(rows, here), levels, max_misfit, names)
             if not answering:
                 break
-            best = _with(best, new, here, rows.precision**HALF)
+            best = _with(best, new, here, rows.precision**BARS.half)
             names = (names - LINKS) | answering
         best = _without_closer_means(best, rows, levels)
     return without_improbable(best, rows, levels)
@@ -119,13 +120,13 @@ def _read(
     for candidate in candidates(chain, rows, levels, max_misfit):
         open_ = candidate.able & ~best.answered
         if candidate.name in DECAYS:  # small ones leave ratings nearly on the grid
-            open_ |= candidate.able & (best.misfit > rows.precision**HALF)
+            open_ |= candidate.able & (best.misfit > rows.precision**BARS.half)
         open_ = np.flatnonzero(open_)
         if candidate.name in names and open_.size:
             new = candidate.read(open_)[0]
             if new.answered.any():
                 answering.add(candidate.name)
-            best = _with(best, new, open_, rows.precision**HALF)
+            best = _with(best, new, open_, rows.precision**BARS.half)
     return best, frozenset(answering)
 
 
@@ -247,9 +248,9 @@ def _on_the_grid(
     middle = np.where(there, of_items, 0).sum(axis=1) / count
     spread = np.where(there, np.abs(of_items - middle[:, None]), 0).sum(axis=1) / count
     step = step_of(levels)
-    told = found.told & (spread > np.maximum(away / TELLING, LEAST * step)) & (away <= EXACT * step)
-    near = (distance_to_levels(value, levels) < BETWEEN * step) & (_leverage(columns) < ALONE)
-    chance = accidental(there.sum(axis=1) - n, levels.size**n, ACCIDENT)
+    told = found.told & (spread > np.maximum(away / TELLING, LEAST * step)) & (away <= BARS.exact * step)
+    near = (distance_to_levels(value, levels) < BARS.between * step) & (_leverage(columns) < ALONE)
+    chance = accidental(there.sum(axis=1) - n, levels.size**n, BARS.accident_of_many)
     own = numbers[:, 2] if n > 2 else np.zeros(len(numbers))
     sign = np.where(turned, -1.0, 1.0)
     return reading_of(
@@ -276,7 +277,7 @@ def _through_links(
     """Ratings on the other side of a link, and which it is."""
     known = chain.scalar[open_], chain.along[open_], rows.offset[open_], there[open_]
     found = ratings_through_links(*known, levels, rows.precision)
-    told = found.told & ~_meets(*known, levels, CLOSER * np.maximum(found.misfit, rows.precision))
+    told = found.told & ~_meets(*known, levels, BARS.closer * np.maximum(found.misfit, rows.precision))
     return reading_of(found.value, found.misfit, np.where(told, 1.0, 0.0)), found.link
 
 
@@ -303,14 +304,14 @@ def _meets(
 
 def _without_closer_means(best: Reading, rows: Rows, levels: np.ndarray) -> Reading:
     """Without inexact answers that means of minibatches explain far better, if variously."""
-    inexact = best.misfit > rows.precision**HALF
+    inexact = best.misfit > rows.precision**BARS.half
     open_ = np.flatnonzero(best.answered & ~best.declared & inexact)
     if not open_.size:
         return best
     some = some_of(rows, open_)
     chain = chain_of(some)
     there, means = some.item & (chain.step >= 0), chain.scalar * batch_sizes(chain.step)
-    closer = _meets(means, chain.along, some.offset, there, levels, best.misfit[open_] / CLOSER)
+    closer = _meets(means, chain.along, some.offset, there, levels, best.misfit[open_] / BARS.closer)
     misfit = best.misfit.copy()
     misfit[open_[closer & (chain.n_steps > 1)]] = np.nan
     return best._replace(misfit=misfit)

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float
 
 from attacks.closed_form.chains.chain_readings import any_reading
 from attacks.closed_form.chains.pulled_group import LEAST, alike_planes, moved_rows, rows_one_by_one
-from attacks.closed_form.fit.credible import HALF
+from attacks.closed_form.fit.bars import BARS
 from attacks.closed_form.uploads.readings import Reading, Rows, nothing, some_of, spread_over
 from attacks.closed_form.uploads.reduction import unit_vectors
 from victims.transcript.manifest import Manifest
@@ -35,7 +35,7 @@ def reading_of_pulled_steps(rows: Rows, manifest: Manifest, max_misfit: float) -
     clean = (rows.rows - pull[:, None, None] * rows.factors) * here[..., None]
     part = some_of(rows._replace(rows=clean, precision=_precision(rows, clean, here)), told)
     found = spread_over(any_reading(part, manifest, max_misfit), told)
-    exact = np.minimum(found.allowed, part.precision**HALF)
+    exact = np.minimum(found.allowed, part.precision**BARS.half)
     # one step is read elsewhere
     several = np.where(found.steps > 1, exact, 0.0)
     return found._replace(allowed=several, pull=np.where(told, pull, found.pull))

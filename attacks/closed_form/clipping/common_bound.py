@@ -22,9 +22,10 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
+from attacks.closed_form.fit.bars import BARS
 from attacks.closed_form.fit.decoding import distance_to_levels
 from attacks.closed_form.fit.goodness_of_fit import step_of
-from attacks.closed_form.grid.grid_reading import BETWEEN, beyond
+from attacks.closed_form.grid.grid_reading import beyond
 from attacks.closed_form.rows.row_readings import LONGEST, one_step, several_steps
 from attacks.closed_form.rows.weighted_zeros import HALF
 from attacks.closed_form.uploads.readings import Numbers, Reading, Rows
@@ -69,7 +70,7 @@ def errors_of(read: Reading, rows: Rows, levels: Float[np.ndarray, " levels"]) -
         for numbers, able in ideas:
             told, errors = _said(numbers, read, rows)
             away = np.where(rated, np.abs(told - read.value), 0.0).max(axis=1)
-            some = here & able & rated.any(axis=1) & (away < BETWEEN * step_of(levels))
+            some = here & able & rated.any(axis=1) & (away < BARS.between * step_of(levels))
             off = np.where(rated, distance_to_levels(told, levels) ** 2, 0.0).sum(axis=1) / count
             value[some], error[some], around[some] = told[some], errors[some], np.sqrt(off)[some]
     largest = np.nan_to_num(np.abs(error)).max(axis=1)

@@ -12,30 +12,35 @@ they name, so that rounding in the chosen rows does not count.
 What it assumes: uploads in the clear, rounded at most, the rating grid; more rows than numbers, or every
 combination fits. It answers nothing where none, or more than one, meets the grid: numbers that name a
 multiple of the same ratings (all of them 2 or 4, say, and 1 or 2), or with C the same ratings shifted by a
-level or mirrored, meet it equally well. A grid of very many levels tells too little (``MOST_TRIALS``).
+level or mirrored, meet it equally well. A grid of very many levels tells too little (``MOST_TRIALS``). Of a
+fine grid there are ten thousand combinations a client: a few other rows, and then all of them, say in single
+precision which of them are judged at all.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from attacks.closed_form.fit.decoding import distance_to_levels, nearest_level
-from attacks.closed_form.fit.goodness_of_fit import FIT_ROWS, OFF_GRID, step_of
-from attacks.closed_form.fit.level_combinations import EXACT, OpenRows, anchors_of, numbers_of, says_nothing
+from attacks.closed_form.fit.bars import BARS
+from attacks.closed_form.fit.decoding import beside_levels, common_step, distance_to_levels, nearest_level
+from attacks.closed_form.fit.goodness_of_fit import FIT_ROWS, step_of
 
-CLEARLY = 12.0  # times the best distance from the grid that related ratings must have
-EVIDENCE = 20.0  # nats per client by which the best distance must beat that of any other ratings
-ACCIDENT = 1e-2  # probability that one of all combinations is as near by accident, row by row
-USUAL = 3.0  # times the median distance from the grid, within which rows are on it
 KEPT = 8  # combinations of a client that are fitted
 RELATED = (
     1e-3  # relative size of what is left of one list of ratings fitted by the other, if they are related
 )
 MOST_TRIALS = 10_000
 TABLE = 1 << 22  # numbers of one table of trials
+EXACT = 1e-9  # stars, below which two distances are equal
+SILENT = 1e-6  # stars, below which numbers leave nothing of the rows, and put them where the offset is
+SIFTED, SIFTING = 1024, 5  # combinations of a client that all rows sift; rows that choose them among more
+JUDGED = 32  # of those, that are judged to the last digits
+COARSE = 18  # bits left out of single precision, to count numbers by their size: 3 % apart
 
 
 class Affine(NamedTuple):
@@ -166,9 +171,11 @@ def _clear_one(
     other = (named != mine).any(axis=2) & np.isfinite(distance)
     n_rows = rows.valid.sum(axis=1)[:, None]
     with np.errstate(divide="ignore", invalid="ignore"):
-        told = n_rows * np.log(distance / nearest) > EVIDENCE
-    told = np.where(_related(mine, named, rows.valid), distance > CLEARLY * nearest, told)
-    told &= _row_by_row(numbers, number, rows, levels) > np.log(levels.size ** numbers.shape[2] / ACCIDENT)
+        told = n_rows * np.log(distance / nearest) > BARS.evidence
+    told = np.where(_related(mine, named, rows.valid), distance > BARS.related * nearest, told)
+    told &= _row_by_row(numbers, number, rows, levels) > np.log(
+        levels.size ** numbers.shape[2] / BARS.accident_by_row
+    )
     clear = (~other | (told & (distance > nearest + EXACT))).all(axis=1)
     clear &= ~_multiples_exist(mine[:, 0], rows, levels)
     return best, nearest[:, 0], clear & np.isfinite(nearest[:, 0])
@@ -190,12 +197,12 @@ def _row_by_row(
     mine = np.take_along_axis(away, number[..., None], axis=1)
     middle = np.maximum(rows.valid.sum(axis=1)[:, None] // 2 - 1, 0)
     usual = np.take_along_axis(np.sort(np.where(rows.valid, mine[:, 0], np.inf), axis=1), middle, axis=1)
-    least = np.maximum(USUAL * usual, EXACT)[..., None]
+    least = np.maximum(BARS.usual * usual, EXACT)[..., None]
     with np.errstate(invalid="ignore"):  # of who has no row
         nearer = np.log(np.maximum(away, least) / np.maximum(mine, least))
     told = np.where(rows.valid[:, None], np.nan_to_num(nearer), 0.0).sum(axis=2)
     # without their worst row they may be the best ones, or nothing; where all rows are noisy none stands out
-    open_ = same | ~np.isfinite(_distance(fitted, rows, levels)) | (usual > OFF_GRID * step_of(levels))
+    open_ = same | ~np.isfinite(_distance(fitted, rows, levels)) | (usual > BARS.off_grid * step_of(levels))
     return np.where(open_, np.inf, told)
 
 
@@ -230,3 +237,143 @@ def _related(mine: np.ndarray, named: np.ndarray, valid: np.ndarray) -> Bool[np.
     slope = (first * second).sum(axis=2) / np.where(size > 0, size, 1)
     left = ((second - slope[..., None] * first) ** 2).sum(axis=2)
     return left <= RELATED**2 * np.maximum((named**2).sum(axis=2), 1)
+
+
+class OpenRows(NamedTuple):
+    """Columns (users, rows, columns); offset and whether a row counts, (users, rows)."""
+
+    columns: Float[np.ndarray, "users rows columns"]
+    offset: Float[np.ndarray, "users rows"]
+    valid: Bool[np.ndarray, "users rows"]
+
+    def varying(self) -> Bool[np.ndarray, "users columns"]:
+        """Columns that differ from row to row, or all: the others alone put any rows on one level."""
+        high, low = (np.where(self.valid[..., None], self.columns, fill) for fill in (-np.inf, np.inf))
+        apart = high.max(axis=1, initial=-np.inf) - low.min(axis=1, initial=np.inf) > EXACT
+        return apart | ~apart.any(axis=1, keepdims=True)
+
+    def values(self, numbers: Float[np.ndarray, "users trials columns"]) -> np.ndarray:
+        """Ratings (users, trials, rows)."""
+        return np.matmul(numbers, self.columns.transpose(0, 2, 1)) + self.offset[:, None]
+
+
+def says_nothing(
+    numbers: Float[np.ndarray, "users trials columns"], varying: Bool[np.ndarray, "users columns"]
+) -> Bool[np.ndarray, "users trials"]:
+    """Find numbers that leave nothing of rows but their offset: small ones of all columns that vary."""
+    nothing: np.ndarray = ~(varying[:, None] & (np.abs(numbers) >= SILENT)).any(axis=2)
+    return nothing
+
+
+def anchors_of(rows: OpenRows) -> tuple[Int[np.ndarray, "users columns"], Bool[np.ndarray, " users"]]:
+    """Find the rows of each client that tell the numbers apart best."""
+    user = np.arange(rows.valid.shape[0])
+    left = rows.columns * rows.valid[..., None]
+    chosen, apart = [], np.ones(user.size, bool)
+    for _ in range(rows.columns.shape[2]):
+        length = np.linalg.norm(left, axis=2)
+        row = length.argmax(axis=1)
+        size = length[user, row]
+        apart &= size > EXACT
+        axis = left[user, row] / np.where(size > 0, size, 1)[:, None]
+        left = left - np.einsum("urc,uc->ur", left, axis)[..., None] * axis[:, None]
+        chosen.append(row)
+    return np.stack(chosen, axis=1), apart
+
+
+def numbers_of(
+    rows: OpenRows,
+    some: OpenRows,
+    anchors: Int[np.ndarray, "users columns"],
+    apart: Bool[np.ndarray, " users"],
+    levels: Float[np.ndarray, " levels"],
+) -> Float[np.ndarray, "users trials columns"]:
+    """Compute the numbers for every combination of levels of the anchors, or the nearest of very many."""
+    user = np.arange(apart.size)[:, None]
+    matrix = rows.columns[user, anchors]
+    n = matrix.shape[1]
+    inverse = np.linalg.inv(np.where(apart[:, None, None], matrix, np.eye(n)))
+    inverse[~apart] = np.nan
+    named = _combinations(np.asarray(levels, float).tobytes(), n)
+    offset = rows.offset[user, anchors][:, None]
+    if len(named) > SIFTED:
+        named = named[_sifted(rows, some, anchors, inverse, levels)]
+    return np.matmul(named - offset, inverse.transpose(0, 2, 1))
+
+
+@lru_cache(maxsize=16)
+def _combinations(levels: bytes, n: int) -> Float[np.ndarray, "trials n"]:
+    """Every combination of n levels, float64; kept, for a fine grid has ten thousand."""
+    return np.array(list(product(np.frombuffer(levels), repeat=n)))
+
+
+def _sifted(
+    rows: OpenRows, some: OpenRows, anchors: np.ndarray, inverse: np.ndarray, levels: np.ndarray
+) -> Int[np.ndarray, "users few"]:
+    """The combinations, by number, that put a few rows beside the anchors, then all, nearest to the grid."""
+    others = rows.valid.copy()
+    np.put_along_axis(others, anchors, False, axis=1)
+    chosen = np.argsort(~others, axis=1, kind="stable")[:, :SIFTING]
+    columns = np.take_along_axis(rows.columns, chosen[..., None], axis=1)
+    first = OpenRows(columns, *(np.take_along_axis(part, chosen, axis=1) for part in (rows.offset, others)))
+    offset = np.take_along_axis(rows.offset, anchors, axis=1)
+    named = _combinations(np.asarray(levels, float).tobytes(), anchors.shape[1])
+    by_first, by_all = (_linear(part, inverse, offset, levels) for part in (first, some))
+    places, varying = _places(named, levels), some.varying()
+    found = np.zeros((len(anchors), JUDGED), int)
+    for user in np.flatnonzero(np.isfinite(inverse).all(axis=(1, 2))):  # one table stays in the cache
+        few = _smallest(_away(by_first, user, places, levels), SIFTED)
+        numbers = (named[few] - offset[user]) @ inverse[user].T
+        nothing = says_nothing(numbers[None], varying[user][None])[0]
+        away = _away(by_all, user, places[:, few], levels)
+        found[user] = few[_smallest(np.where(nothing, np.float32(np.inf), away), JUDGED)]
+    return found
+
+
+class _Linear(NamedTuple):
+    """Rows as ``known`` times the places of the anchors, plus ``start``, whatever numbers that takes.
+
+    Single precision is enough then, for what it multiplies is of size 1.
+    """
+
+    known: np.ndarray
+    start: np.ndarray
+    valid: np.ndarray
+
+
+def _linear(rows: OpenRows, inverse: np.ndarray, offset: np.ndarray, levels: np.ndarray) -> _Linear:
+    zero, unit = _places_of(levels)
+    known = np.matmul(rows.columns, inverse)
+    start = (rows.offset + np.matmul(known, (zero - offset)[..., None])[..., 0] - zero) / unit
+    return _Linear(*(part.astype(np.float32) for part in (known, start, rows.valid)))
+
+
+def _places(named: np.ndarray, levels: np.ndarray) -> np.ndarray:
+    """Combinations as places (columns, trials)."""
+    zero, unit = _places_of(levels)
+    return np.ascontiguousarray(((named - zero) / unit).T, np.float32)
+
+
+def _places_of(levels: np.ndarray) -> tuple[float, float]:
+    """Where places begin, and how large one is: levels that are unequally far apart are places themselves."""
+    step = common_step(levels)
+    return (float(levels[0]), step) if step else (0.0, 1.0)
+
+
+def _away(rows: _Linear, user: int | np.integer, places: np.ndarray, levels: np.ndarray) -> np.ndarray:
+    """How far one client's rows are from the grid, in all, (trials,)."""
+    place = rows.known[user] @ places
+    place += rows.start[user][:, None]
+    off = beside_levels(place, levels.size) if common_step(levels) else distance_to_levels(place, levels)
+    away: np.ndarray = rows.valid[user] @ np.abs(off, out=off)
+    return away.astype(np.float32, copy=False)
+
+
+def _smallest(numbers: np.ndarray, few: int) -> Int[np.ndarray, " few"]:
+    """Where the smallest of many float32 numbers >= 0 are; NaN are the largest.
+
+    Those that may be among them are counted by their bits first, which takes a quarter of the time.
+    """
+    size = np.abs(numbers).view(np.int32) >> COARSE  # as ordered as the numbers
+    here = np.flatnonzero(size <= np.searchsorted(np.cumsum(np.bincount(size)), few))
+    return here[np.argpartition(numbers[here], few - 1)[:few]]

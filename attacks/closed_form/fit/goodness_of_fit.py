@@ -13,18 +13,15 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.special import gammaln, ndtr
 
+from attacks.closed_form.fit.bars import BARS
 from attacks.closed_form.fit.decoding import distance_to_levels, nearest_level
 
-ACCIDENT = 1e-3  # probability that answers about nothing are taken for ratings, client by client
 FIT_ROWS = 64  # rows per client that are looked at
-DIGITS = 1e-5  # of a step: what is left of answers that are right, by rounding alone
-OFF_GRID = 1e-2  # of a step, in the mean, beyond which exact rows are not of ratings
-FAR = 4.0  # steps off the grid, from where on numbers are about no ratings, however far off chance would be
 TINY = np.finfo(np.float64).tiny
 
 
 def accidental(
-    count: Int[np.ndarray, " users"], tried: int = 1, accident: float = ACCIDENT
+    count: Int[np.ndarray, " users"], tried: int = 1, accident: float = BARS.accident
 ) -> Float[np.ndarray, " users"]:
     """Compute the misfit below which answers about nothing fall with probability ``accident`` at most.
 
@@ -114,7 +111,7 @@ def _least(levels: np.ndarray, alpha: float | np.floating | None) -> float:
 
 def _mean_chance(chance: np.ndarray, kind: np.ndarray, step: float, least: float) -> np.ndarray:
     count = np.maximum(kind.sum(axis=1), 1)
-    by_chance = np.clip((chance * kind).sum(axis=1) / count, least / 4, FAR * step)
+    by_chance = np.clip((chance * kind).sum(axis=1) / count, least / 4, BARS.far * step)
     return np.maximum(by_chance, TINY)
 
 
@@ -146,7 +143,7 @@ def independent(
         high = np.where(here, value, -np.inf).max(axis=1, initial=-np.inf)
         low = np.where(here, value, np.inf).min(axis=1, initial=np.inf)
         distance = np.where(here, away, 0).sum(axis=1) / np.maximum(size, 1)
-        alike = (high - low < distance) & (distance > DIGITS * step_of(levels))
+        alike = (high - low < distance) & (distance > BARS.digits * step_of(levels))
         total += np.where(alike, np.minimum(size, 1), size)
     return total
 

@@ -16,16 +16,16 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from attacks.closed_form.fit.bars import BARS
 from attacks.closed_form.fit.decoding import looks_unrated, nearest_level
-from attacks.closed_form.fit.goodness_of_fit import FIT_ROWS, OFF_GRID, step_of
-from attacks.closed_form.grid.rating_grid import LOST, RowNumbers, row_numbers
+from attacks.closed_form.fit.goodness_of_fit import FIT_ROWS, step_of
+from attacks.closed_form.grid.rating_grid import RowNumbers, row_numbers
 from attacks.closed_form.grid.readout import Readout
 from attacks.closed_form.uploads.reduction import Reduced, freed
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import Uploads, UserBatch
 
 MOVES = 8  # Newton's steps on the length: the digits double with each
-BARELY = 0.25  # of a step of the grid: rows that tell ratings no better than that are not exact
 
 
 class Labels(NamedTuple):
@@ -45,8 +45,8 @@ def labels_at(
     """Round rows at a length, and judge that."""
     step = step_of(np.array(manifest.rating_levels))
     told = (length != 0) & np.isfinite(length)
-    most = step * np.maximum(OFF_GRID, LOST * np.sqrt(across))
-    exact = told & (most < BARELY * step) & (manifest.factors > 1)
+    most = step * np.maximum(BARS.off_grid, BARS.lost * np.sqrt(across))
+    exact = told & (most < BARS.barely * step) & (manifest.factors > 1)
     s = np.where(told, length, 1.0)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         label, unrated, away = again, *_ = _rounded(manifest, rows, s)

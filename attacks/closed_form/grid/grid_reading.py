@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from attacks.closed_form.fit.affine_grid import best_numbers
+from attacks.closed_form.fit.bars import BARS
 from attacks.closed_form.fit.decoding import distance_to_levels
 from attacks.closed_form.fit.goodness_of_fit import accidental, misfit, step_of
 from attacks.closed_form.grid.rating_grid import RowNumbers, best_length
@@ -20,12 +21,8 @@ from attacks.closed_form.uploads.kept import kept
 from attacks.closed_form.uploads.readings import Numbers, Reading, Rows, reading_of
 from victims.transcript.manifest import Manifest
 
-BETWEEN = 0.3  # of a step: rows that come out so far from any level are not answered
 SATURATED = 1e-6  # relative, within which two rows are equally long
-ACCIDENT = 1e-4  # probability that a client's rows about nothing are answered, reading by reading
-TELLING = 0.2  # of how much predictions differ: an answer farther from the grid owes it to the errors alone
 KEPT = 16  # readings, of a number a row
-CLOSER = 10.0  # times better than with the declared scale a free one must fit to be preferred
 
 
 @kept(KEPT, lambda numbers, rows, *told: (*numbers, rows.item, rows.offset, rows.scale, *told))
@@ -42,9 +39,9 @@ def read(numbers: Numbers, rows: Rows, manifest: Manifest, max_misfit: float) ->
     root = np.where(length > 0, length, np.nan)[:, None]
     told = _judged(numbers, (1 / root, root, np.zeros(root.shape)), rows.offset, counted, levels)
     free, most_free = with_unknown(numbers, rows, counted, levels, bias=False)
-    most = np.minimum(max_misfit, accidental(size - 1, 4 * levels.size, ACCIDENT))
+    most = np.minimum(max_misfit, accidental(size - 1, 4 * levels.size, BARS.accident_of_many))
     most_free = np.minimum(max_misfit, most_free)
-    worse = (free.misfit <= most_free) & (told.misfit > CLOSER * free.misfit + SATURATED)
+    worse = (free.misfit <= most_free) & (told.misfit > BARS.closer * free.misfit + SATURATED)
     declared = (told.misfit <= most) & ~worse
     value, error = (
         np.where(declared[:, None], left, right)
@@ -82,7 +79,7 @@ def with_unknown(
     a, b, c = (part[:, None] for part in known.T)
     judged = _judged(numbers, (a, b, c), rows.offset, counted, levels)
     n = columns.shape[2]
-    return judged, accidental(counted.sum(axis=1) - n, levels.size**n, ACCIDENT)
+    return judged, accidental(counted.sum(axis=1) - n, levels.size**n, BARS.accident_of_many)
 
 
 class Judged(NamedTuple):
@@ -122,7 +119,7 @@ def _tells(
     away = (distance_to_levels(value, levels) * counted).sum(axis=1) / n
     middle = (predicted * counted).sum(axis=1) / n
     spread = (np.abs(predicted - middle[:, None]) * counted).sum(axis=1) / n
-    return ((away <= TELLING * spread) & (spread > SATURATED)) | (counted.sum(axis=1) == 1)
+    return ((away <= BARS.telling * spread) & (spread > SATURATED)) | (counted.sum(axis=1) == 1)
 
 
 def saturated(numbers: Numbers) -> Bool[np.ndarray, "users rows"]:
@@ -142,7 +139,7 @@ def equally_long(
 
 def near_levels(value: np.ndarray, levels: np.ndarray) -> Float[np.ndarray, "users rows"]:
     """Put numbers on the rating grid, NaN where they lie between the levels."""
-    return np.where(distance_to_levels(value, levels) < BETWEEN * step_of(levels), value, np.nan)
+    return np.where(distance_to_levels(value, levels) < BARS.between * step_of(levels), value, np.nan)
 
 
 def _on_the_grid(
@@ -151,7 +148,7 @@ def _on_the_grid(
     """Whether some rows are as near to the levels as those that counted: equally long, but not clipped."""
     away = distance_to_levels(value, levels)
     usual = (away * counted).sum(axis=1) / np.maximum(counted.sum(axis=1), 1)
-    limit = CLOSER * usual + SATURATED
+    limit = BARS.closer * usual + SATURATED
     return (np.where(some, away, 0).max(axis=1, initial=0) <= limit)[:, None]
 
 
@@ -159,13 +156,13 @@ def _impossible(
     value: np.ndarray, error: np.ndarray, clipped: np.ndarray, levels: np.ndarray
 ) -> Bool[np.ndarray, " users"]:
     """Whether a clipped row asks for a rating beyond the grid: its error is larger than what is sent."""
-    slack = BETWEEN * step_of(levels)
+    slack = BARS.between * step_of(levels)
     above, below = (error > 0) & (value > levels[-1] + slack), (error < 0) & (value < levels[0] - slack)
     return (clipped & (above | below)).any(axis=1)
 
 
 def beyond(value: np.ndarray, error: np.ndarray, levels: np.ndarray) -> Float[np.ndarray, "users rows"]:
     """Where the error was clipped, the rating is at least so far away: the level, if that leaves only one."""
-    slack = BETWEEN * step_of(levels)
+    slack = BARS.between * step_of(levels)
     high = np.where((error > 0) & (value > levels[-2:][0] + slack), levels[-1], np.nan)
     return np.where((error < 0) & (value < levels[:2][-1] - slack), levels[0], high)

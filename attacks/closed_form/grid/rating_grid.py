@@ -27,10 +27,11 @@ from jaxtyping import Float
 
 from attacks.base import Progress, Reconstruction, all_abstain, silent
 from attacks.client_rules.premises import unlike
-from attacks.closed_form.fit.contradicted import unless_contradicted
+from attacks.closed_form.fit.arbiter import abstain_if_contradicted
+from attacks.closed_form.fit.bars import BARS
 from attacks.closed_form.fit.decoding import distance_to_levels
 from attacks.closed_form.fit.goodness_of_fit import FIT_ROWS, step_of
-from attacks.closed_form.fit.shunned_level import unless_shunned
+from attacks.closed_form.fit.images import abstain_if_higher
 from attacks.closed_form.grid.rank_one import solve_clients
 from attacks.closed_form.uploads.reduction import Reduced, noise_across, projection
 from attacks.obstacles import alpha_unknown, unreadable
@@ -38,9 +39,7 @@ from victims.transcript.manifest import Manifest
 from victims.transcript.view import ITEM, Uploads, UserBatch, View
 
 ONE_LEVEL = "all ratings are one level: rows of items that are not rated would be taken for more of them"
-CLEARLY = 30.0  # times the best distance from the grid that the second best must have
 EXACT = 1e-9  # stars, below which two distances are equal
-LOST = 30.0  # times the root of the rows' precision, that ratings may be off the grid, in steps of it
 AT_ONCE = 1 << 18  # answers that are held against the grid together
 
 
@@ -74,7 +73,8 @@ class Grid:
             tried=len(_candidates(view.manifest)),
             anchors=1,
         )
-        return unless_shunned(unless_contradicted(found, self.max_misfit), view)
+        found = abstain_if_contradicted(found, self.max_misfit)
+        return abstain_if_higher(found, np.array(view.manifest.rating_levels))
 
     def obstacle(self, view: View) -> str:
         """Why no client of the view can be solved, or nothing."""
@@ -104,7 +104,9 @@ def _length(manifest: Manifest, uploads: Uploads, part: Reduced) -> Float[np.nda
     if manifest.factors == 1:
         return length
     most = (
-        LOST * step_of(np.array(manifest.rating_levels)) * np.sqrt(_relative_noise(manifest, uploads, part))
+        BARS.lost
+        * step_of(np.array(manifest.rating_levels))
+        * np.sqrt(_relative_noise(manifest, uploads, part))
     )
     return np.where(distance_from_grid(manifest, rows, length) <= most, length, 0)
 
@@ -154,7 +156,7 @@ def best_length(manifest: Manifest, rows: RowNumbers) -> Float[np.ndarray, " use
         closer = away < nearest
         second = np.where(closer & ~same, nearest, np.where(same, second, np.minimum(second, away)))
         best, nearest = np.where(closer, length, best), np.minimum(nearest, away)
-    clear = second > CLEARLY * nearest + EXACT
+    clear = second > BARS.clearly * nearest + EXACT
     sent = rows.valid.any(axis=1)  # a round without rows of a client tells nothing
     return np.where(clear & sent & np.isfinite(nearest), best, 0)
 

@@ -18,9 +18,8 @@ import scipy.sparse as sp
 from jaxtyping import Bool, Float, Int
 from scipy.special import expit
 
-from attacks.base import Estimates, Reconstruction
-from attacks.closed_form.centres.unmirrored import SURE
-from attacks.closed_form.fit.contradicted import silent_about
+from attacks.base import Estimates, Reconstruction, silent_about
+from attacks.closed_form.fit.bars import BARS
 from attacks.closed_form.implicit.labels import BAR, Labels, labels_of
 from attacks.closed_form.implicit.positives import named
 from attacks.closed_form.uploads.answered import block_of
@@ -43,7 +42,7 @@ class Positives(NamedTuple):
     @property
     def told(self) -> Bool[np.ndarray, " clients"]:
         """Whose positives are named."""
-        return self.two & (self.sure >= SURE)
+        return self.two & (self.sure >= BARS.sure)
 
 
 def positives_of(view: View) -> Positives | None:

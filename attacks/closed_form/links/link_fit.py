@@ -43,8 +43,6 @@ class Trials(NamedTuple):
     worst: Float[np.ndarray, " trials"]  # distance of the rows from them
     mean: Float[np.ndarray, " trials"]  # distance of the rows from them
     spread: Float[np.ndarray, " trials"]  # how much predictions differ, in stars
-    # rows whose prediction the link moves: at its end, errors are on the grid for any multiple of them
-    moving: Float[np.ndarray, " trials"]
 
 
 def fitted_trials(
@@ -76,8 +74,7 @@ def _nearest(client: Client, through: Scaled, levels: np.ndarray) -> Numbers:
     how, first, range_ = through.link, through.first, through.range
     some = Client(*(part[:: max(1, -(-part.size // FIT_ROWS))] for part in client))
     y = (levels - first) / range_
-    reach = REACH if how.unit else REACH * float(np.abs(levels).max())
-    b = np.concatenate([reach, -reach])
+    b = np.concatenate([REACH, -REACH])
     p, _, times, _ = how.curve(b[:, None] * some.along + some.bias)
     error = some.scalar * times
     row = np.abs(error).argmax(axis=1)
@@ -143,13 +140,13 @@ def _fitted(
             value, by_a, by_b = values_of(tried, client, how)
             tried = tried + gauss_newton(nearest_level(value, y) - value, by_a, by_b)
         value, _, _ = values_of(tried, client, how)
-        p, slope, _, _ = how.curve(tried[:, 1:] * client.along + client.bias)
+        p, _, _, _ = how.curve(tried[:, 1:] * client.along + client.bias)
         named = nearest_level(value, y)
         off = np.where(real, np.abs(named - value) * range_, 0)
         error = mean(np.abs(named - p)) * range_
     good = np.isfinite(value).all(axis=1) & (error >= ERRORS * step_of(levels))
     spread = mean(np.abs(p - mean(p)[:, None])) * range_
-    moving, stars = (real & (slope > LEAST)).sum(axis=1), nearest_level(named * range_ + first, levels)
+    stars = nearest_level(named * range_ + first, levels)
     worst, away = off.max(axis=1), mean(off)
 
     def of(number: int, size: int) -> Trials:
@@ -160,7 +157,6 @@ def _fitted(
             worst=worst[here],
             mean=away[here],
             spread=spread[here],
-            moving=moving[here].astype(float),
         )
 
     return [of(number, one.scalar.size) for number, one in enumerate(clients)]

@@ -1,8 +1,8 @@
 """Two open numbers per client, where its predictions go through a link: the grid on the link's other side.
 
-Beyond the papers, for programs whose predictions are a sigmoid of the product of the factors, or are clipped
-to the range of ratings. Any loss that is a function of a rating and its prediction leaves rows of one
-direction (``attacks.closed_form.grid.rank_one``), or a chain of them
+Beyond the papers, for programs whose predictions are a sigmoid of the product of the factors. Any loss that
+is a function of a rating and its prediction leaves rows of one direction
+(``attacks.closed_form.grid.rank_one``), or a chain of them
 (``attacks.closed_form.uploads.moving_factor``): these need to know nothing of the errors. With g the row
 along that direction, h = d . v and b the item's known bias, a rating is
 
@@ -30,15 +30,12 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from attacks.closed_form.fit.affine_grid import MOST_TRIALS
+from attacks.closed_form.fit.bars import BARS
 from attacks.closed_form.fit.goodness_of_fit import accidental, step_of
 from attacks.closed_form.links.link_fit import LEAST, Client, Trials, fitted_trials
 from attacks.closed_form.links.links import Scaled, links_of
 from attacks.closed_form.uploads.kept import kept
 
-HALF = 0.5  # of the digits that rows have, which right ratings keep
-CLEARLY = 30.0  # times what the best leaves, that all other ratings must leave
-TELLING = 0.2  # of how much predictions differ: what is farther from the grid owes it to the errors alone
-ACCIDENT = 1e-4  # probability that a client's rows about nothing are answered
 FEWEST = 4  # rows of a client that is answered
 KEPT = 32  # answers, of a number a row
 
@@ -165,29 +162,31 @@ def _best(
     mirrored: bool,
 ) -> _Answer | None:
     """Of one client's trials under each link."""
-    named, worst, mean, spread, moving = (
+    named, worst, mean, spread = (
         np.concatenate([np.asarray(getattr(part, name)) for part in found])
-        for name in ("named", "worst", "mean", "spread", "moving")
+        for name in ("named", "worst", "mean", "spread")
     )
     number = np.repeat([one.number for one in links], [len(part.worst) for part in found])
     if not worst.size:
         return None
     best = int(np.argmin(worst))
     step = step_of(levels)
-    limit = step * precision**HALF
+    limit = step * precision**BARS.half
     away = float(mean[best] / (step / 4))
     other = (named != named[best]).any(axis=1)
     if mirrored:
         # sigmoids that end as far below the lowest level as above the highest
-        ends = {one.number: 2 * one.first + one.range for one in links if one.link.unit}
+        ends = {one.number: 2 * one.first + one.range for one in links}
         if abs(ends.get(int(number[best]), np.inf) - levels[0] - levels[-1]) > LEAST * step:
             return None
         other &= (named != levels[0] + levels[-1] - named[best]).any(axis=1)
     rivals = worst[other]
     n_tried = len(links) * levels.size**2
-    chance = accidental(np.array([int(moving[best]) - 2]), n_tried, ACCIDENT)[0]
+    chance = accidental(np.array([named.shape[1] - 2]), n_tried, BARS.accident_of_many)[0]
     # predictions that are one number take no part, and rows tell ratings up to a multiple
-    told = worst[best] <= limit and away < chance and spread[best] > max(mean[best] / TELLING, LEAST * step)
-    told &= bool((rivals > max(limit, CLEARLY * worst[best])).all())
+    told = (
+        worst[best] <= limit and away < chance and spread[best] > max(mean[best] / BARS.telling, LEAST * step)
+    )
+    told &= bool((rivals > max(limit, BARS.clearly * worst[best])).all())
     numbers = np.concatenate([part.numbers for part in found])[best] / size
     return _Answer(int(number[best]), named[best], away, numbers) if told else None

@@ -2,7 +2,7 @@
 
 Beyond the papers. With p the link and m one over what the loss multiplies the error by, a curve gives p, its
 derivative, m and its derivative at a product of factors: m is 1 for cross-entropy (y - p), 1 / (p (1 - p))
-for squared errors through a sigmoid, 1 for a clipped prediction. y is the rating as the program has it: r
+for squared errors through a sigmoid. y is the rating as the program has it: r
 itself, r over the highest level, or r from 0 at the lowest to 1 at the highest; behind squared errors also r
 over half a star more than the highest, which a sigmoid does not reach (fastai's ``y_range``).
 
@@ -25,7 +25,6 @@ LINKS = (
     "cross-entropy of (r - lowest) / range",
     "squared error of a sigmoid, r / highest",
     "squared error of a sigmoid, (r - lowest) / range",
-    "predictions clipped to the range of ratings",
     "squared error of a sigmoid, r / (highest + 0.5)",
 )
 BEYOND = 0.5  # stars, by which a sigmoid may end above the highest level
@@ -39,7 +38,6 @@ class Link(NamedTuple):
 
     name: str
     curve: Curve  # from products to p, its derivative, m and its derivative
-    unit: bool = True  # whether predictions lie in 0..1, and ratings are mapped there
 
 
 class Scaled(NamedTuple):
@@ -68,14 +66,6 @@ def squared_sigmoid(product: Numbers) -> tuple[Numbers, Numbers, Numbers, Number
     return p, slope, 1 / slope, (2 * p - 1) / slope
 
 
-def _clipped(low: float, high: float) -> Curve:
-    def curve(product: Numbers) -> tuple[Numbers, Numbers, Numbers, Numbers]:
-        inside = ((product > low) & (product < high)).astype(float)
-        return np.clip(product, low, high), inside, np.ones_like(product), np.zeros_like(product)
-
-    return curve
-
-
 def links_of(levels: Float[np.ndarray, " levels"]) -> list[Scaled]:
     """List the links that ratings of a grid may go through.
 
@@ -93,6 +83,5 @@ def links_of(levels: Float[np.ndarray, " levels"]) -> list[Scaled]:
         for m, (first, range_) in enumerate(maps)
     ]
     if levels.size > 1:
-        tried.append(Scaled(4, Link("clipped", _clipped(low, high), unit=False), 0.0, 1.0))
-        tried.append(Scaled(5, sigmoids[1], 0.0, high + BEYOND))
+        tried.append(Scaled(4, sigmoids[1], 0.0, high + BEYOND))
     return tried

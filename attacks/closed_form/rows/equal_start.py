@@ -33,9 +33,10 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from attacks.closed_form.fit.bars import BARS
 from attacks.closed_form.fit.decoding import distance_to_levels, nearest_level
 from attacks.closed_form.fit.goodness_of_fit import accidental, step_of
-from attacks.closed_form.grid.grid_reading import ACCIDENT, TELLING, near_levels
+from attacks.closed_form.grid.grid_reading import near_levels
 from attacks.closed_form.uploads.readings import Numbers, Reading, Rows, reading_of
 from victims.transcript.manifest import Manifest
 
@@ -71,12 +72,12 @@ def steps_from_equal_factors(
     found = follow_equal(numbers.scalar, numbers.along, counted, rows.sequence, levels - offset, after=after)
     value, size = found.value + offset, counted.sum(axis=1)
     fit = _misfit(value, counted, size, levels)
-    allowed = np.minimum(max_misfit, accidental(size - 2, found.tried, ACCIDENT))
+    allowed = np.minimum(max_misfit, accidental(size - 2, found.tried, BARS.accident_of_many))
     chance = step_of(levels) / 4
     rounding = size * rows.precision * (np.abs(levels).max() + abs(offset))  # each step carries it on
     allowed = np.minimum(allowed, (NEAR + rounding) / chance)
     fits = found.told & numbers.whole & (fit < allowed)
-    fits &= fit * chance <= TELLING * _spread(found.error, counted)
+    fits &= fit * chance <= BARS.telling * _spread(found.error, counted)
     # a wrong scale fits few ratings by accident, multiples above all, and many nowhere
     judged = size >= JUDGED
     believed = judged.sum() < FEWEST or fits[judged].mean() >= MOST

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.stats import binom
 
-from attacks.closed_form.fit.credible import HALF
+from attacks.closed_form.fit.bars import BARS
 from attacks.closed_form.fit.decoding import distance_to_levels, nearest_level
 from attacks.closed_form.fit.goodness_of_fit import step_of
 from attacks.closed_form.rows.row_readings import one_step
@@ -47,7 +47,7 @@ def most_on_grid(
 ) -> MostOnGrid | None:
     """Find the numbers that put most of one client's rows on the grid."""
     at = np.flatnonzero(rows.item[user])
-    near = rows.precision**HALF * step_of(levels)
+    near = rows.precision**BARS.half * step_of(levels)
     best, most = np.zeros(2), 0
     with np.errstate(all="ignore"):
         numbers = one_step(some_of(rows, np.array([user])))

@@ -6,7 +6,7 @@ rows are exact: parallel, or a chain of single steps, to the last digit, which n
 the grid. Rounding turns parallel rows by some share of themselves, and moves ratings by about as much of the
 grid's range: what is off by far more is no rounding. Rows of unrated items, zeros with a weight of their own,
 are on no grid and say nothing. What clients with few levels seem to say is an accident then
-(``attacks.closed_form.fit.contradicted.unless_off_the_grid``).
+(``attacks.closed_form.fit.arbiter.abstain_if_off_the_grid``).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from attacks.closed_form.fit.affine_grid import best_numbers
-from attacks.closed_form.fit.credible import SLACK
-from attacks.closed_form.fit.goodness_of_fit import OFF_GRID, step_of
+from attacks.closed_form.fit.bars import BARS
+from attacks.closed_form.fit.goodness_of_fit import step_of
 from attacks.closed_form.grid.grid_reading import equally_long
 from attacks.closed_form.rows.row_readings import LONGEST, one_step
 from attacks.closed_form.rows.weighted_zeros import HALF, on_one_line
@@ -57,7 +57,7 @@ def off_grid(
             usable = _usable(part, chain.scalar, item, item & (chain.step >= 0))
             usable &= chain.whole & alone & ~judged
             away = _away(chain.scalar, chain.along, item & usable[:, None], rows, levels)
-            out |= usable & np.isfinite(away) & (away > OFF_GRID * step_of(levels))
+            out |= usable & np.isfinite(away) & (away > BARS.off_grid * step_of(levels))
             judged |= usable
         for part, item in parts:
             direction, across = across_direction(part)
@@ -65,8 +65,8 @@ def off_grid(
             usable = _usable(part, scalar, item, item) & ~judged
             usable &= across <= DIGITS * (digit or rows.precision)
             away = _away(scalar, along, item & usable[:, None], rows, levels)
-            rounded = SLACK * across * max(levels[-1] - levels[0], step_of(levels))
-            out |= usable & np.isfinite(away) & (away > np.maximum(OFF_GRID * step_of(levels), rounded))
+            rounded = BARS.slack * across * max(levels[-1] - levels[0], step_of(levels))
+            out |= usable & np.isfinite(away) & (away > np.maximum(BARS.off_grid * step_of(levels), rounded))
     return out
 
 

@@ -26,9 +26,9 @@ from jaxtyping import Bool, Float, Int
 from scipy.spatial import cKDTree
 
 from attacks.closed_form.fit.affine_grid import best_numbers
-from attacks.closed_form.fit.contradicted import mostly_on_the_grid
-from attacks.closed_form.fit.credible import exact_alone
-from attacks.closed_form.fit.goodness_of_fit import OFF_GRID, step_of
+from attacks.closed_form.fit.arbiter import exact_alone, mostly_on_the_grid
+from attacks.closed_form.fit.bars import BARS
+from attacks.closed_form.fit.goodness_of_fit import step_of
 from attacks.closed_form.uploads.moving_factor import PARALLEL, grouped
 from attacks.closed_form.uploads.readings import Reading, Rows, nothing
 from attacks.closed_form.uploads.reduction import leading_direction
@@ -86,7 +86,7 @@ def _off(
     columns = np.stack(
         [np.einsum("grk,gk->gr", part, direction) for part in (alone.rows, alone.factors)], axis=2
     )
-    return best_numbers(columns, alone.offset, alone.item, levels).distance > OFF_GRID * step_of(levels)
+    return best_numbers(columns, alone.offset, alone.item, levels).distance > BARS.off_grid * step_of(levels)
 
 
 def _of_several(

@@ -11,7 +11,7 @@ from functools import partial
 
 import numpy as np
 
-from attacks.closed_form.fit.credible import SLACK
+from attacks.closed_form.fit.bars import BARS
 from attacks.closed_form.fit.goodness_of_fit import step_of
 from attacks.closed_form.grid.grid_reading import near_levels, read, saturated, with_unknown
 from attacks.closed_form.numbers.integer_relation import ratings_in_span
@@ -122,7 +122,7 @@ def _without_row_scales(rows: Rows, manifest: Manifest, max_misfit: float) -> Re
         best = fitting_better(best, biased, ~best.answered & biased.answered)
     # rows that are exact in their planes are as exact along them, unless items have pulls of their own
     levels = np.array(manifest.rating_levels)
-    far = SLACK * (inexact + rows.precision) * max(levels[-1] - levels[0], step_of(levels))
+    far = BARS.slack * (inexact + rows.precision) * max(levels[-1] - levels[0], step_of(levels))
     return best._replace(allowed=np.minimum(best.allowed, far / (step_of(levels) / 4)))
 
 

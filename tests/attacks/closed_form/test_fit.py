@@ -9,20 +9,17 @@ import numpy as np
 import pytest
 
 import factorleak as fl
-from attacks.base import Estimates, Outcome, Reconstruction, Scope
-from attacks.closed_form.fit.affine_grid import best_numbers
-from attacks.closed_form.fit.coarser_grids import coarser_grids
-from attacks.closed_form.fit.contradicted import (
-    ALL_ALIKE,
-    BIASED_ALONE,
-    silent_about,
-    unless_biased_alone,
-    unless_contradicted,
+from attacks.base import Estimates, Outcome, Reconstruction, Scope, silent_about
+from attacks.closed_form.fit.affine_grid import (
+    JUDGED,
+    OpenRows,
+    anchors_of,
+    best_numbers,
+    numbers_of,
+    says_nothing,
 )
-from attacks.closed_form.fit.credible import rows_against_multiples
-from attacks.closed_form.fit.level_combinations import JUDGED, OpenRows, anchors_of, numbers_of, says_nothing
-from attacks.closed_form.fit.shunned_level import OPEN_SCALE, unless_shunned
-from tests.attacks.closed_form.test_recordings import score
+from attacks.closed_form.fit.arbiter import BIASED_ALONE, abstain_if_biased_alone, abstain_if_contradicted
+from attacks.closed_form.fit.images import ALL_ALIKE, OPEN_SCALE, abstain_if_higher, rows_against_multiples
 from victims.transcript.recorder import Recorder
 
 # An unknown scale of a client's rows: both numbers follow from the rating grid.
@@ -155,54 +152,6 @@ def test_one_row_near_a_level_is_no_evidence(off, told):
     assert found.told.mean() == told
 
 
-# Whole stars of a grid of halves are read as such, where nobody tells what multiplies the rows.
-
-
-HALVES, WHOLE = np.arange(1, 11) / 2, np.arange(1.0, 6.0)
-
-
-def averaging(path, table, rng):
-    """Clients of Flower's usual app: one step on the mean of squared errors, and the new factors."""
-    v = rng.normal(0, 0.5, (table.shape[1], 5))
-    with fl.Recorder(path, rating_levels=HALVES, rule={"upload": "weights"}) as recorder:
-        recorder.broadcast(0, v)
-        for user, stars in enumerate(table):
-            items, u = np.flatnonzero(stars), rng.normal(0, 0.5, 5)
-            error = stars[items] - v[items] @ u
-            recorder.upload(0, user, v[items] + 0.2 / items.size * error[:, None] * u, items)
-
-
-@pytest.mark.parametrize(
-    ("levels", "read"),
-    [
-        (HALVES, 1.0),
-    ],
-    ids=[
-        "half stars",
-    ],
-)
-def test_whole_stars_are_read(tmp_path, levels, read):
-    """1, 1.5 and 2 alone, or 1 to 4: nothing says that ratings are not half as large, or twice."""
-    rng = np.random.default_rng(2)
-    table = np.where(rng.random((8, 60)) < 0.4, rng.choice(levels, (8, 60)), 0.0)
-    averaging(tmp_path / "t", table, rng)
-    found = fl.attack(tmp_path / "t", "undeclared")
-    answers, right = score(found, table)
-    assert right == answers == read * (table > 0).sum()
-    assert found.options.get("levels") == (WHOLE.tolist() if levels is WHOLE else None)
-
-
-def test_grids_that_are_multiples():
-    assert [grid.tolist() for grid in coarser_grids(np.arange(1, 51) / 10)] == [
-        [1.0, 2.0, 3.0, 4.0, 5.0],
-        HALVES.tolist(),
-        (np.arange(1, 26) / 5).tolist(),
-    ]
-    assert not coarser_grids(np.array([1.0, 2.0, 4.0, 5.0, 6.0, 7.0, 8.0]))  # not equally far apart
-    assert not coarser_grids(np.arange(1.0, 4.1, 0.5))  # 1 is no step of the grid
-    assert not coarser_grids(np.array([1.0]))
-
-
 # What most clients contradict is answered for nobody.
 
 
@@ -265,15 +214,15 @@ def numbers(misfit, allowed, answered):
 def test_who_counts_as_judged():
     """Clients with too few ratings, and those whose noise is large, contradict nothing."""
     off = numbers([0.1] * 3 + [0.9] * 7, [0.25] * 10, [True] * 3 + [False] * 7)
-    silent = unless_contradicted(off, 0.25)
+    silent = abstain_if_contradicted(off, 0.25)
     assert len(silent.abstained) == 10
     assert np.isnan(silent.blocks[0].value).all()
     assert "of 10 clients who can be judged 3 fit" in silent.abstained[0]
     near = numbers([0.1] * 3 + [0.4] * 7, [0.25] * 3 + [0.01] * 7, [True] * 3 + [False] * 7)
-    assert unless_contradicted(near, 0.25) is near
+    assert abstain_if_contradicted(near, 0.25) is near
     few = numbers([0.1] * 3 + [0.9] * 7, [0.25] * 3 + [0.01] * 7, [True] * 3 + [False] * 7)
-    assert unless_contradicted(few, 0.25, np.ones(10, bool)) is few
-    assert unless_contradicted(off, 0.25, np.arange(10) < 5) is off
+    assert abstain_if_contradicted(few, 0.25, np.ones(10, bool)) is few
+    assert abstain_if_contradicted(off, 0.25, np.arange(10) < 5) is off
 
 
 @pytest.mark.parametrize(("clients", "stars", "answered"), [(6, (2,), 0), (2, (2,), 2), (6, (2, 5), 6)])
@@ -306,7 +255,7 @@ def test_rows_that_say_that_everybody_rated_everything_alike_are_not_answered(
 )
 def test_a_bias_that_next_to_nobody_has_is_what_makes_ratings_fit(biased, misfit, silent):
     found = numbers([misfit] * 5, [0.25] * 5, [True] * 5)
-    told = unless_biased_alone(found, np.isin(found.users, biased))
+    told = abstain_if_biased_alone(found, np.isin(found.users, biased))
     assert told.abstained == dict.fromkeys(silent, BIASED_ALONE)
     assert np.isnan(told.blocks[0].value).all(axis=1).tolist() == [user in silent for user in range(5)]
 
@@ -650,6 +599,6 @@ def read(view, stars) -> Reconstruction:
 def test_differences_that_have_another_multiple_are_open(view, stars, open_):
     """3 3 2 3 3 5 3 3 had been answered, by half, of the only client of a recording that was read."""
     nobody = np.zeros(1, bool)
-    found = unless_shunned(read(view, stars), view, nobody, unscaled=True)
+    found = abstain_if_higher(read(view, stars), HALVES_CREDIBLE, nobody, unscaled=True)
     assert found.abstained == ({0: OPEN_SCALE} if open_ else {})
-    assert unless_shunned(read(view, stars), view, nobody).scope == Scope.DIFFERENCES
+    assert abstain_if_higher(read(view, stars), HALVES_CREDIBLE, nobody).scope == Scope.DIFFERENCES

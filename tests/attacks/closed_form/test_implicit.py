@@ -9,7 +9,7 @@ import pytest
 from scipy.special import logit
 
 import factorleak as fl
-from attacks.closed_form.centres.unmirrored import SURE
+from attacks.closed_form.fit.bars import BARS
 from attacks.closed_form.implicit.implicit_recording import OPEN_LABEL, positives_of
 from attacks.closed_form.implicit.labels import Labels, aligned
 from attacks.closed_form.implicit.positives import by_directions, named
@@ -259,7 +259,7 @@ def test_positives_are_named_or_left_open(rule: str, seed: int):
     """Nobody is named wrongly, with a chance of a hundredth each at most."""
     labels, signs = drawn(seed, **LISTS[rule])
     odds = named(labels, LISTS[rule].get("n_items", 600)).odds
-    told = np.abs(odds) >= logit(SURE)
+    told = np.abs(odds) >= logit(BARS.sure)
     assert (np.sign(odds) == signs)[told].mean() > 0.97 if told.any() else rule in OPEN
     assert told.mean() > 0.5 or rule in OPEN | {"evenly used"}
 

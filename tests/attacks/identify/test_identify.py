@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 import factorleak as fl
-from attacks.closed_form.fit.goodness_of_fit import ACCIDENT
+from attacks.closed_form.fit.bars import BARS
 from attacks.identify.identification import Identification
 from attacks.identify.local_rules import HIDDEN, OWN_RATES
 from audit.cli.main import app
@@ -57,7 +57,7 @@ def test_a_confusion_table(tmp_path):
     rows = [row_of(recording, tmp_path) for recording in few]
     assert not [row for row in rows if row["outcome"] == "wrong"]
     # a client's one clipped row may lie on the grid by accident
-    assert sum(row["wrong"] for row in rows) <= ACCIDENT * sum(row["answered"] for row in rows)
+    assert sum(row["wrong"] for row in rows) <= BARS.accident * sum(row["answered"] for row in rows)
     assert sum(row["outcome"] in ("whole", "part") for row in rows) >= 3
 
 

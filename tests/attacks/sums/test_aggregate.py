@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from attacks.closed_form.fit.shunned_level import OPEN_OFFSET
+from attacks.closed_form.fit.images import OPEN_OFFSET
 from attacks.sums.aggregate import Aggregate
 from attacks.sums.peeling import findings, sums_of_round
 from audit.factories import make_defense

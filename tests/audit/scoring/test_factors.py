@@ -9,9 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from attacks.base import ClientFactors, Reconstruction, joined
+from attacks.base import ClientFactors, Reconstruction, joined, silent_about
 from attacks.closed_form.fedmf_eq24 import Eq24
-from attacks.closed_form.fit.contradicted import silent_about
 from attacks.closed_form.grid.rating_grid import Grid
 from attacks.closed_form.spectral import Spectral
 from attacks.likelihood.attack import Likelihood
