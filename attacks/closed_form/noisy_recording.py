@@ -209,7 +209,7 @@ def _agree(told: dict[int, _Told], levels: Float[np.ndarray, " levels"], seed: i
             for _ in range(N_CHANCE)
         ]
     )
-    return agreement(height) > chance.mean() + AGREEING * chance.std()
+    return bool(agreement(height) > chance.mean() + AGREEING * chance.std())
 
 
 def _answered(

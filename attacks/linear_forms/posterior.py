@@ -102,9 +102,9 @@ def _terms(x: Array, own_sign: Array, program: Program, data: Data, levels: Arra
     known = length * data.along
     moving = scale * data.coordinates[:, 1:]
     log_prior, added, by_added = data.log_prior, 0 * x[0], jnp.zeros_like(x)
-    slopes = [error, known, *moving.T]
+    by_number = [error, known, *moving.T]
     if _has_offset(x, data):
-        means = jnp.stack([part @ data.there for part in slopes]) / jnp.maximum(data.there.sum(), 1)
+        means = jnp.stack([part @ data.there for part in by_number]) / jnp.maximum(data.there.sum(), 1)
         added = x[-3] - means[0] - means[1] - data.given @ data.there / jnp.maximum(data.there.sum(), 1)
         by_added = by_added.at[: means.size].set(-means).at[-3].set(1.0)
         tilt = (x[-3] - data.usual[0]) / data.usual[1]
@@ -131,8 +131,7 @@ def _terms(x: Array, own_sign: Array, program: Program, data: Data, levels: Arra
     log_joint = law + log_prior[:, None] + log_weight[:, None]
     log_total = jax.nn.logsumexp(log_joint, axis=(1, 2))
     likelihood = ((log_total + LOG_CONSTANT) * data.there).sum() + data.there.sum() * (x[0] - x[-1])
-    slopes = jnp.stack(parts, axis=-1)
-    return _Terms(likelihood, slopes, z, log_joint, log_total, noise, added, by_added)
+    return _Terms(likelihood, jnp.stack(parts, axis=-1), z, log_joint, log_total, noise, added, by_added)
 
 
 def _step(

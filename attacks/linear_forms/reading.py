@@ -31,6 +31,7 @@ FAVOURED = 5.0  # nats, of ratings over what is none, by all learners together
 PAIRED, DEALS = 15.0, 3  # nats, of rows beside their own items over the best of so many deals of other ones
 CLEARLY = 10 * PAIRED  # from where on no other deal is asked
 LARGEST_NOISE, HOPELESS = 0.75, 1.0  # of a level, beyond which nothing is answered, or looked for
+BESIDE = 15.0  # nats, by which predictions have an unknown number beside, and mirror images may fit as well
 COMMON = 0.1  # stars, that C of clients may be apart to be one number, which tells how high a client rates
 CLOSER = 2  # levels of what is none for each of ratings
 SMOOTH = (np.log(0.8), 0.05)  # the noise of what is none, of one of its levels
@@ -114,17 +115,26 @@ def _chosen(forms: Forms, scaled: np.ndarray, seed: int) -> Program | None:
     """The program of most evidence: of rows, predictions and noise, and whether minibatches are ragged."""
 
     def better(best: Model, **options: Any) -> Model:
-        found = _learned(forms, best.program._replace(**options), scaled, seed, FIRST_PASSES)
+        program = best.program._replace(**options)
+        found = _learned(forms, program, scaled, seed, PASSES if program.offset else FIRST_PASSES)
         return max(best, found, key=lambda one: one.evidence)
 
     best = _learned(forms, Program(1.0, 0.9, NEVER), scaled, seed, FIRST_PASSES)
     best = better(best, sign=-1.0)
-    best = better(best, offset=True)
-    if best.program.offset:
+    beside = better(best, offset=True)
+    if beside.evidence - best.evidence >= BESIDE and not _is_none(beside):
+        best = beside
         best = better(best, sign=-best.program.sign)
         best = better(best, own=1.0)
     best = better(best, relative=0.0)
     return None if best.noise > HOPELESS else better(best, times=UP_TO_TWICE).program
+
+
+def _is_none(beside: Model) -> bool:
+    """Whether what predictions have beside is 0, or what the mirror image makes of it."""
+    at, apart = beside.shared.added
+    nearest = min(abs(at), abs(at - beside.levels[0] - beside.levels[-1]))
+    return bool(apart <= COMMON and nearest <= COMMON)
 
 
 def _learned(

@@ -23,7 +23,7 @@ MOVED, RAGGED = (0.0, 1.0), (np.log(1.8), 0.5)  # Q; log f
 PRODUCT_SPREADS = (0.25, 0.5, 1.0, 2.0)
 NOISE_SPREADS = (0.25, 0.4, 0.8)
 NOISES = np.log(np.geomspace(0.01, 1.2, 24))  # of a level
-MEAN_SPREADS, ADDED_SPREADS = (0.2, 0.35, 0.5, 0.7), (0.01, 0.03, 0.1, 0.3, 0.6)
+MEAN_SPREADS, ADDED_SPREADS = (0.2, 0.35, 0.5, 0.7), (0.01, 0.03, 0.1, 0.2, 0.35, 0.6)
 STRAY = 0.1  # clients whose C is not found
 FEWEST = 1e-3  # weight of a point that counts in where to look
 
@@ -58,7 +58,8 @@ class Shared(NamedTuple):
         explain all of them about equally well, and put clients at different heights.
         """
         even = np.full(self.levels.size, -np.log(self.levels.size))
-        return self._replace(mean=(self.mean[0], max(self.mean[1], MEAN_RATING[1])), levels=even)
+        mean, added = ((at, max(apart, MEAN_RATING[1])) for at, apart in (self.mean, self.added))
+        return self._replace(mean=mean, added=added, levels=even)
 
     def usual(self, levels: Float[np.ndarray, " levels"]) -> tuple[float, float]:
         """Mean and variance of ratings."""
@@ -84,33 +85,32 @@ def learned(
 ) -> Shared:
     """The laws of most evidence, from points that were weighted under the present ones."""
     log_weight = points.log_weights()
-    noises = [(NOISES, s) for s in NOISE_SPREADS]
-    product = points.x[..., 0] + points.x[..., 1] - forms.log_size[:, None]
-    laws = [
-        (product, shared.product, PRODUCT_SPREADS),
-        (points.x[..., -1] - np.log(gap), shared.noise, None),
-    ]
+    share = np.exp(log_weight - log_weight.max(axis=1, keepdims=True))
+    numbers = {
+        "product": (points.x[..., 0] + points.x[..., 1] - forms.log_size[:, None], PRODUCT_SPREADS),
+        "noise": (points.x[..., -1] - np.log(gap), NOISE_SPREADS),
+    }
     if program.offset:
         mean = points.x[..., -3]
-        laws += [
-            (mean, shared.mean, MEAN_SPREADS),
-            (points.added - program.own * mean, shared.added, ADDED_SPREADS),
-        ]
-    share = np.exp(log_weight - log_weight.max(axis=1, keepdims=True))
-    bare = log_weight - sum(_log_normal(x, *law) for x, law, _ in laws)
-    found = [law for _, law, _ in laws]
+        numbers["mean"] = mean, MEAN_SPREADS
+        numbers["added"] = points.added - program.own * mean, ADDED_SPREADS
+    laws: dict[str, tuple[float, float]] = {name: getattr(shared, name) for name in numbers}
+    bare = log_weight - sum(_log_normal(x, *laws[name]) for name, (x, _) in numbers.items())
     for _ in range(2):
-        for place, (x, _, spreads) in enumerate(laws):
-            ends = np.quantile(x[share > FEWEST], [0.02, 0.98])
-            tried = (
-                noises
-                if spreads is None
-                else [(np.linspace(*ends, int(min(200, np.ptp(ends) / s * 3 + 2))), s) for s in spreads]
-            )
-            others = (_log_normal(laws[one][0], *found[one]) for one in range(len(laws)) if one != place)
-            found[place] = _best(bare + sum(others), x, tried, STRAY * (place == 3))
-    found += [shared.mean, shared.added][: 4 - len(found)]
-    return Shared(*found, np.log((counts + 1) / (counts + 1).sum()))
+        for name, (x, spreads) in numbers.items():
+            first, last = (float(end) for end in np.quantile(x[share > FEWEST], [0.02, 0.98]))
+            tried = [
+                (
+                    NOISES
+                    if name == "noise"
+                    else np.linspace(first, last, int(min(200, (last - first) / s * 3 + 2))),
+                    s,
+                )
+                for s in spreads
+            ]
+            others = (_log_normal(x, *laws[one]) for one, (x, _) in numbers.items() if one != name)
+            laws[name] = _best(bare + sum(others), x, tried, STRAY * (name == "added"))
+    return shared._replace(**laws, levels=np.log((counts + 1) / (counts + 1).sum()))
 
 
 def _log_normal(x: np.ndarray, mean: float, deviation: float) -> np.ndarray:

@@ -39,6 +39,7 @@ class Minibatches:
     noise: float = 0.0  # Laplace, of the share of each client's largest entry
     digits: type = np.float64  # in which rows are sent
     centred: float = 0.0  # taken off all ratings
+    centred_by_client: bool = False  # by the mean of its own ones
     user_bias: float = 0.0  # deviation of a bias that each client has and keeps to itself
     adam: bool = False
     numbers: str = "ratings"  # or ``uniform`` ones, or ``clipped``: not rounded, cut off at the ends
@@ -80,6 +81,7 @@ class Minibatches:
             total, count, sent = np.zeros_like(q), np.zeros(self.items), []
             for user, items in enumerate(lists):
                 target = ratings[user] - self.centred - own[user]
+                target -= target.mean() * self.centred_by_client
                 p[user], change = self.client(p[user], q[items], target, rng)
                 total[items] += change
                 count[items] += 1

@@ -43,10 +43,11 @@ READ = {
     "gradients": Minibatches(upload="gradient"),
     "half precision": Minibatches(digits=np.float16),
     "Laplace noise of 2 % of the largest entry": Minibatches(noise=0.02),
+    "ratings less 3.53": Minibatches(centred=3.53),
+    "ratings less the client's mean": Minibatches(centred_by_client=True),
+    "a client's bias of 0.5": Minibatches(user_bias=0.5),
 }
 NOT_READ = {
-    "ratings less 3.53": Minibatches(centred=3.53),
-    "a client's bias of 0.5": Minibatches(user_bias=0.5),
     "Adam": Minibatches(adam=True, rate=0.01),
     "numbers between levels, clipped to their ends": Minibatches(numbers="clipped"),
 }
@@ -68,7 +69,7 @@ def answers(program: Minibatches, seed: int = 0) -> Answers:
     n_rows = np.array([items.size for items in lists])
     able = np.flatnonzero(n_rows >= np.median(n_rows))
     sent, levels = rounds[-1], program.levels
-    offset = bool(program.centred or program.user_bias)
+    offset = bool(program.centred or program.user_bias or program.centred_by_client)
     told = float(np.concatenate(oracle(lists, ratings, sent, levels, offset=offset)).mean())
     all_ = forms(lists, sent, int(n_rows.max()))
     learners = np.random.default_rng(seed).permutation(able)[:LEARNERS]
