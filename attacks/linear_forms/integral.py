@@ -34,6 +34,7 @@ LENGTHS = np.concatenate([[0.003, 0.03, 0.06], np.arange(0.12, 4.9, 0.12)])
 NOISES = np.array([0.1, 0.4])  # of a level
 LOOKED_AT = 40  # rows of a client that the grid is evaluated on, spread over all
 STARTS, MODES = 18, 12  # for each size of the noise, and after a few steps for all
+IMAGED, SHIFTS = 4, 3  # modes whose images are looked at, and levels up and down
 FROM_MODES, FROM_CELLS = 300, 130  # points
 WIDER, DEGREES = 1.3, 5.0  # than the modes' own information says
 FLATTER = 0.6  # of the grid's evidence, by which its cells are drawn
@@ -176,6 +177,30 @@ def _shifted(
     best = np.argsort(-worth, axis=-1, kind="stable")[..., :STARTS]
     best = (best + np.arange(NOISES.size)[:, None] * worth.shape[-1]).reshape(len(x), -1)
     return np.take_along_axis(out, best[..., None], 1), np.take_along_axis(sign, best, 1)
+
+
+def with_images(
+    modes: Modes, program: Program, data: Data, levels: Float[np.ndarray, " levels"], prior: Prior
+) -> Modes:
+    """The same, and what puts a client's ratings some levels higher or lower, or upside down, as well.
+
+    Rows hardly tell these apart where C is open, and whoever finds one of them alone is sure of it.
+    """
+    gap = float(np.diff(levels).min())
+    shifts = np.arange(-SHIFTS, SHIFTS + 1) * gap
+    best = modes.x[:, :IMAGED]
+    same, turned = np.repeat(best, shifts.size, axis=1), np.repeat(best, shifts.size, axis=1)
+    each = np.tile(shifts, best.shape[1])
+    same[..., -3] += each
+    turned[..., -3] = levels[0] + levels[-1] - turned[..., -3] + each
+    sign = np.repeat(modes.own_sign[:, :IMAGED], shifts.size, axis=1)
+    x = np.concatenate([modes.x[:, IMAGED:], same, turned], axis=1)
+    own_sign = np.concatenate([modes.own_sign[:, IMAGED:], sign, -sign], axis=1)
+    (both,) = _each(densities, (x, own_sign, data, prior), single(program), jnp.float32(levels))
+    order = np.argsort(-(both[..., 0] + both[..., 1]), axis=1, kind="stable")[:, : 2 * MODES]
+    own_sign = np.take_along_axis(own_sign, order, 1)
+    empty = np.zeros((*own_sign.shape, 0, 0))
+    return Modes(np.take_along_axis(x, order[..., None], 1), own_sign, np.zeros(own_sign.shape), empty)
 
 
 def _spread(data: Data) -> Data:

@@ -16,7 +16,17 @@ from jaxtyping import Float, Int
 from scipy.special import expit, logsumexp
 
 from attacks.linear_forms.forms import Forms, some_of
-from attacks.linear_forms.integral import Grid, Modes, Points, answers, climbed, gridded, sampled, starts_of
+from attacks.linear_forms.integral import (
+    Grid,
+    Modes,
+    Points,
+    answers,
+    climbed,
+    gridded,
+    sampled,
+    starts_of,
+    with_images,
+)
 from attacks.linear_forms.posterior import Data, Program
 from attacks.linear_forms.shared import Shared, learned, unknown
 from victims.common.seeds import Purpose, generator
@@ -32,7 +42,7 @@ PAIRED, DEALS = 15.0, 3  # nats, of rows beside their own items over the best of
 CLEARLY = 10 * PAIRED  # from where on no other deal is asked
 LARGEST_NOISE, HOPELESS = 0.75, 1.0  # of a level, beyond which nothing is answered, or looked for
 BESIDE = 15.0  # nats, by which predictions have an unknown number beside, and mirror images may fit as well
-COMMON = 0.1  # stars, that C of clients may be apart to be one number, which tells how high a client rates
+COMMON, NOTHING = 0.05, 0.1  # stars, that C of clients may be apart to be one number, or from 0 to be none
 CLOSER = 2  # levels of what is none for each of ratings
 SMOOTH = (np.log(0.8), 0.05)  # the noise of what is none, of one of its levels
 
@@ -134,7 +144,7 @@ def _is_none(beside: Model) -> bool:
     """Whether what predictions have beside is 0, or what the mirror image makes of it."""
     at, apart = beside.shared.added
     nearest = min(abs(at), abs(at - beside.levels[0] - beside.levels[-1]))
-    return bool(apart <= COMMON and nearest <= COMMON)
+    return bool(apart <= NOTHING and nearest <= NOTHING)
 
 
 def _learned(
@@ -146,7 +156,7 @@ def _learned(
     noise: tuple[float, float] | None = None,
 ) -> Model:
     """Learn what clients share under one program, and the noise, if it is not given."""
-    rng, gap = generator(seed, Purpose.LINEAR_FORM_POINTS), float(np.diff(levels).min())
+    rng = generator(seed, Purpose.LINEAR_FORM_POINTS)
     shared = unknown(levels, offset=bool(program.offset))
     shared = shared._replace(noise=noise or shared.noise)
     modes = None
@@ -156,7 +166,7 @@ def _learned(
         evidence = float(points.evidence.sum())
         if turn < n_passes - 1:
             counts = answers(points, program, data, levels).sum(axis=(0, 1))
-            shared = learned(shared, points, forms, program, gap, counts)
+            shared = learned(shared, points, forms, program, levels, counts)
             shared = shared._replace(noise=noise or shared.noise)
     return Model(program, levels, shared, evidence)
 
@@ -196,7 +206,7 @@ def _integrated(
 ) -> tuple[tuple[Modes, Grid], Points, Data]:
     """Modes, grid and weighted points of some clients."""
     if loose:
-        shared = shared.loose()
+        shared = shared.loose(levels)
     prior = shared.prior(forms, float(np.diff(levels).min()), offset=bool(program.offset))
     shape = (*forms.there.shape, levels.size)
     each = np.broadcast_to(shared.levels if log_prior is None else log_prior, shape)
@@ -207,6 +217,8 @@ def _integrated(
     if found is None or program.offset:
         starts = starts_of(grid, program, data, levels, prior)
         found = climbed(starts, program, data, levels, prior, FIRST_STEPS)
+    if program.offset:
+        found = with_images(found, program, data, levels, prior)
     found = climbed(found, program, data, levels, prior, STEPS)
     points = sampled(found, grid.table, program, data, levels, prior, rng)
     return (found, grid), points, data

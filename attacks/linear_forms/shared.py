@@ -51,15 +51,17 @@ class Shared(NamedTuple):
         product = np.stack([self.product[0] + forms.log_size, 0 * forms.log_size + self.product[1]], axis=1)
         return Prior(one * laws[:, 0], one * laws[:, 1], product, one * np.array(self.added))
 
-    def loose(self) -> Shared:
-        """The same, but that nothing is taken of which levels a client gives, up to a shift of them all.
+    def loose(self, levels: Float[np.ndarray, " levels"]) -> Shared:
+        """The same, but that of how high a client rates nothing is taken but what is usual anywhere.
 
-        Where C is each client's own, what all clients rate tells little of who rates high: several laws
-        explain all of them about equally well, and put clients at different heights.
+        Where C is each client's own, several laws explain all of them about equally well, and put clients
+        at different heights, or all of them upside down.
         """
+        anywhere = unknown(levels, offset=True).mean
         even = np.full(self.levels.size, -np.log(self.levels.size))
-        mean, added = ((at, max(apart, MEAN_RATING[1])) for at, apart in (self.mean, self.added))
-        return self._replace(mean=mean, added=added, levels=even)
+        return self._replace(
+            mean=anywhere, added=(self.added[0], max(self.added[1], anywhere[1])), levels=even
+        )
 
     def usual(self, levels: Float[np.ndarray, " levels"]) -> tuple[float, float]:
         """Mean and variance of ratings."""
@@ -80,7 +82,7 @@ def learned(
     points: Points,
     forms: Forms,
     program: Program,
-    gap: float,
+    levels: Float[np.ndarray, " levels"],
     counts: Float[np.ndarray, " levels"],
 ) -> Shared:
     """The laws of most evidence, from points that were weighted under the present ones."""
@@ -88,7 +90,7 @@ def learned(
     share = np.exp(log_weight - log_weight.max(axis=1, keepdims=True))
     numbers = {
         "product": (points.x[..., 0] + points.x[..., 1] - forms.log_size[:, None], PRODUCT_SPREADS),
-        "noise": (points.x[..., -1] - np.log(gap), NOISE_SPREADS),
+        "noise": (points.x[..., -1] - np.log(np.diff(levels).min()), NOISE_SPREADS),
     }
     if program.offset:
         mean = points.x[..., -3]
@@ -110,7 +112,13 @@ def learned(
             ]
             others = (_log_normal(x, *laws[one]) for one, (x, _) in numbers.items() if one != name)
             laws[name] = _best(bare + sum(others), x, tried, STRAY * (name == "added"))
-    return shared._replace(**laws, levels=np.log((counts + 1) / (counts + 1).sum()))
+    new = shared._replace(**laws, levels=np.log((counts + 1) / (counts + 1).sum()))
+    ends = float(levels[0] + levels[-1])
+    if not program.offset or new.mean[0] >= ends / 2:
+        return new
+    # all upside down explains rows as well, and people rate more high than low
+    mean, added = (ends - new.mean[0], new.mean[1]), (ends * (1 - program.own) - new.added[0], new.added[1])
+    return new._replace(mean=mean, added=added, levels=new.levels[::-1])
 
 
 def _log_normal(x: np.ndarray, mean: float, deviation: float) -> np.ndarray:

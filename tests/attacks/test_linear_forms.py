@@ -43,7 +43,7 @@ def claims(program, found):
     _, ratings, _ = program.trained()
     truth = stacked(ratings, ROOM)
     right, there = STARS[found.probability.argmax(axis=-1)] == truth, truth > 0
-    return right[there], found.probability.max(axis=-1)[there]
+    return right[there], np.minimum(found.probability.max(axis=-1)[there], 1.0)  # of single precision
 
 
 def check(program, together, found):
