@@ -1,6 +1,6 @@
 """How often the noise term of ``undeclared`` is right, beside what it claims, over programs of minibatches.
 
-python -m tests.tools.calibration [--quick] [--figure FILE]
+python -m tests.tools.calibration [--quick] [--only TEXT] [--figure FILE]
 
 One row for each program, read from its last round alone, nothing declared. ``oracle`` is told two numbers a
 client; ``answered`` is the share of clients; the rest is of their ratings.
@@ -121,13 +121,14 @@ def main() -> None:
     """Print the table, and draw all ratings of programs that are to be read."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--quick", action="store_true", help=f"only {len(QUICK)} programs")
+    parser.add_argument("--only", default="", metavar="TEXT", help="programs whose name holds it")
     parser.add_argument("--figure", type=Path, metavar="FILE", help="draw claimed against right")
     asked = parser.parse_args()
     print("| clients | oracle | answered | right | claimed | claims ≥ 0.95 | wrong among them | seconds |")
     print("|---|---|---|---|---|---|---|---|")
     drawn = []
     for name, program in (READ | NOT_READ).items():
-        if asked.quick and name not in QUICK:
+        if (asked.quick and name not in QUICK) or asked.only not in name:
             continue
         start = time.perf_counter()
         found = answers(program)
