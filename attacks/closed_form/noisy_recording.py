@@ -85,7 +85,7 @@ def with_noise_term(found: Reconstruction, view: View, seed: int) -> Reconstruct
         _read(clients, together, new, levels, seed)
         if _varies(new) and (together.paired or _agree(new, levels, seed)):
             shown, told = True, new
-            mirrored = bool(together.ratings.program.offset)
+            mirrored = bool(together.ratings.program.offset) and not any(one.given.any() for one in clients)
     if mirrored:
         told = _either_way_round(told, levels)
     return _answered(found, open_, told, levels, NO_FORM if shown else NOT_SHOWN)

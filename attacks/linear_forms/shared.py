@@ -114,11 +114,14 @@ def learned(
             laws[name] = _best(bare + sum(others), x, tried, STRAY * (name == "added"))
     new = shared._replace(**laws, levels=np.log((counts + 1) / (counts + 1).sum()))
     ends = float(levels[0] + levels[-1])
-    if not program.offset or new.mean[0] >= ends / 2:
+    if not program.offset or new.mean[0] >= ends / 2 or forms.given.any():
         return new
-    # all upside down explains rows as well, and people rate more high than low
-    mean, added = (ends - new.mean[0], new.mean[1]), (ends * (1 - program.own) - new.added[0], new.added[1])
-    return new._replace(mean=mean, added=added, levels=new.levels[::-1])
+    # all upside down explains rows as well where nothing is given, and people rate more high than low
+    return new._replace(
+        mean=(ends - new.mean[0], new.mean[1]),
+        added=(ends * (1 - float(program.own)) - new.added[0], new.added[1]),
+        levels=new.levels[::-1],
+    )
 
 
 def _log_normal(x: np.ndarray, mean: float, deviation: float) -> np.ndarray:
