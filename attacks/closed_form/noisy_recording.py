@@ -32,6 +32,7 @@ FEWEST_ROWS, ENOUGH_ROWS = (
     10,
 )  # of a client: that tell more than the numbers that are open, and to learn from
 FEWEST_CLIENTS = 5  # of whom what all share can be learned
+ALL = 0.9  # share of all items, beyond which rows are of unrated ones, too: other numbers than ratings
 MOST_LEVELS = 25  # of a grid
 ROUNDS = 3  # that are read, from the first to the last
 LARGEST_SHARE = 0.85  # of all answers, that one level may have
@@ -99,7 +100,9 @@ def _clients(view: View, round_: int, open_: Int[np.ndarray, " some"]) -> Iterat
         rows = rows_of(view.manifest, uploads, None, pull=pull)
         there = rows.item & (rows.rows != 0).any(axis=2) & np.isfinite(rows.rows).all(axis=2)
         index = np.broadcast_to(uploads.index, there.shape)
-        for place in np.flatnonzero(np.isin(batch.users, open_) & (there.sum(axis=1) >= FEWEST_ROWS)):
+        n_rows = there.sum(axis=1)
+        enough = (n_rows >= FEWEST_ROWS) & (n_rows <= ALL * view.manifest.n_items)
+        for place in np.flatnonzero(np.isin(batch.users, open_) & enough):
             here = np.flatnonzero(there[place])[:MOST_ROWS]
             if not np.ptp(rows.factors[place, here], axis=0).any():
                 continue  # factors that are all alike predict alike: no length of the client's shows

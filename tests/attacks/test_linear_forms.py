@@ -138,10 +138,10 @@ def test_noise_is_not_answered():
     ids=["uniform numbers", "Adam"],
 )
 def test_what_is_no_form_of_ratings_is_not_answered_surely(program):
-    """Three recordings of each."""
+    """Three recordings of each, of about a thousand ratings; some wrong ones are chance."""
     counts = [wrong_of_sure(replace(program, seed=seed)) for seed in range(3)]
     sure, wrong = np.sum(counts, axis=0)
-    assert wrong <= 0.05 * sure
+    assert wrong <= max(0.05 * sure, 3)
 
 
 @pytest.mark.thorough
