@@ -68,6 +68,11 @@ class Model(NamedTuple):
         """Usual size of the noise, of a level."""
         return float(np.exp(self.shared.noise[0]))
 
+    @property
+    def own_heights(self) -> bool:
+        """Whether how high a client rates is not told by what all share."""
+        return bool(self.program.offset and (self.program.own or self.shared.added[1] > COMMON))
+
 
 class Together(NamedTuple):
     """Ratings, and what is none, as all clients together say it."""
@@ -180,10 +185,8 @@ def read(
     """Read some clients, with what is known of their ratings already, if anything."""
     rng = generator(seed, Purpose.LINEAR_FORM_POINTS)
     model = together.ratings
-    program = model.program
-    loose = bool(program.offset) and (bool(program.own) or model.shared.added[1] > COMMON)
     _, points, data = _integrated(
-        forms, model.program, model.levels, model.shared, rng, None, log_prior, loose=loose
+        forms, model.program, model.levels, model.shared, rng, None, log_prior, loose=model.own_heights
     )
     none = together.none
     _, others, _ = _integrated(forms, none.program, none.levels, none.shared, rng, None)

@@ -52,8 +52,8 @@ MISSED = (0.0, 0.02, 0.06)  # of a client's rows, by which counts are off: the s
 OUTLIER = 0.01  # share of clients, rows or signs that no law explains
 SHARED = 0.02  # of programs, whose positives share a sign
 LASTING = 0.97  # of the positives, that come again
-# how much more often items come again than those of even draws: of minibatches, of draws by popularity
-BATCHES, POPULAR = 2.0 ** np.arange(2, 8), 2.0 ** np.arange(1, 8)
+# how much more often items come again where minibatches are drawn than under even draws
+BATCHES = 2.0 ** np.arange(2, 8)
 EFFECTIVE = (1.0, 1 / 3, 1 / 10)  # of the catalogue, that draws are from; less than all of it by popularity
 NEAR = 0.2  # of whole multiples of the usual size of a row, within which it comes from so many draws
 SMALLEST = 1e-12
