@@ -33,7 +33,7 @@ LOG_TWO_PI = math.log(2 * math.pi)
 LEAST_NOISE = 0.01  # of the variance, that does not depend on a row's error
 OUTLIER = -8.0  # log-likelihood below which a row tells nothing of where to look
 IN_LAST = (0.81, 0.15, 0.04)  # of the rows: never, once and twice in a ragged last minibatch
-LOST = 0.9  # at most, of the information, because levels are not known
+AT_ONCE = 16  # points that are evaluated together, of which there are a multiple
 
 
 class Program(NamedTuple):
@@ -69,12 +69,12 @@ class Prior(NamedTuple):
 
 
 class _Terms(NamedTuple):
-    likelihood: Array
-    slopes: Array  # of the prediction by all unknowns but the noise: (rows, components, unknowns - 1)
-    z: Array  # (rows, components, levels)
+    likelihood: Array  # rows last in all, where a compiled loop over them is one over neighbours in memory
+    slopes: Array  # of the prediction by all unknowns but the noise: (unknowns - 1, components, rows)
+    z: Array  # (components, levels, rows)
     log_joint: Array  # the same
     log_total: Array  # (rows,)
-    noise: Array  # (rows, levels)
+    noise: Array  # (levels, rows)
     added: Array  # C, and
     by_added: Array  # its slopes, by all unknowns
 
@@ -97,41 +97,38 @@ def _log_prior(x: Array, terms: _Terms, program: Program, data: Data, prior: Pri
 
 def _terms(x: Array, own_sign: Array, program: Program, data: Data, levels: Array) -> _Terms:
     n_more = data.coordinates.shape[1] - 1
+    coordinates, log_prior = data.coordinates.T, data.log_prior.T
     scale, length = jnp.exp(x[0]) * own_sign * program.sign, jnp.exp(x[1]) * own_sign
-    error = scale * (data.coordinates[:, 0] + data.coordinates[:, 1:] @ x[2 : 2 + n_more])
-    known = length * data.along
-    moving = scale * data.coordinates[:, 1:]
-    log_prior, added, by_added = data.log_prior, 0 * x[0], jnp.zeros_like(x)
-    by_number = [error, known, *moving.T]
+    error = scale * (coordinates[0] + x[2 : 2 + n_more] @ coordinates[1:])
+    known, moving = length * data.along, scale * coordinates[1:]
+    added, by_added = 0 * x[0], jnp.zeros_like(x)
     if _has_offset(x, data):
-        means = jnp.stack([part @ data.there for part in by_number]) / jnp.maximum(data.there.sum(), 1)
-        added = x[-3] - means[0] - means[1] - data.given @ data.there / jnp.maximum(data.there.sum(), 1)
+        n_rows = jnp.maximum(data.there.sum(), 1)
+        means = jnp.concatenate([error[None], known[None], moving]) @ data.there / n_rows
+        added = x[-3] - means[0] - means[1] - data.given @ data.there / n_rows
         by_added = by_added.at[: means.size].set(-means).at[-3].set(1.0)
         tilt = (x[-3] - data.usual[0]) / data.usual[1]
-        log_prior = jax.nn.log_softmax(log_prior + tilt * levels, axis=-1)
+        log_prior = jax.nn.log_softmax(log_prior + tilt * levels[:, None], axis=0)
     longer = 1 + program.times * (jnp.exp(x[-2]) - 1)
     chances = jnp.array(IN_LAST if program.times.size > 1 else (1.0,), x.dtype)
-    factors, log_weight = 1 / longer, jnp.log(chances) - jnp.log(longer)
+    log_weight = jnp.log(chances) - jnp.log(longer)
     by_f = -program.times * jnp.exp(x[-2]) / longer
-    errors = error[:, None] * factors
-    parts = [errors, jnp.broadcast_to(known[:, None], errors.shape)]
-    parts += [moving[:, j, None] * factors for j in range(n_more)]
+    errors = error / longer[:, None]
+    parts = [errors, jnp.broadcast_to(known, errors.shape), *(moving[:, None] / longer[:, None])]
     if _has_offset(x, data):
-        parts = [
-            part + slope for part, slope in zip([*parts, jnp.zeros_like(errors)], by_added, strict=False)
-        ]
-    parts.append(errors * by_f)
+        parts = [part + slope for part, slope in zip([*parts, 0 * errors], by_added, strict=False)]
+    parts.append(errors * by_f[:, None])
     known = known + data.given + added
     # what a level says of the row's error: noise of a moving factor is proportional to it
-    told = jax.lax.stop_gradient((levels - known[:, None]) * jnp.exp(-x[0]))
+    told = jax.lax.stop_gradient((levels[:, None] - known) * jnp.exp(-x[0]))
     spread = jnp.sqrt(1 - program.relative + program.relative * told**2 + LEAST_NOISE)
     noise = jnp.exp(x[-1]) * spread
-    z = (errors[..., None] + known[:, None, None] - levels) / noise[:, None]
-    law = -(FREEDOM + 1) / 2 * jnp.log1p(z * z / FREEDOM) - jnp.log(spread)[:, None]
-    log_joint = law + log_prior[:, None] + log_weight[:, None]
-    log_total = jax.nn.logsumexp(log_joint, axis=(1, 2))
+    z = (errors[:, None] + known - levels[:, None]) / noise
+    law = -(FREEDOM + 1) / 2 * jnp.log1p(z * z / FREEDOM) - jnp.log(spread)
+    log_joint = law + log_prior + log_weight[:, None, None]
+    log_total = jax.nn.logsumexp(log_joint, axis=(0, 1))
     likelihood = ((log_total + LOG_CONSTANT) * data.there).sum() + data.there.sum() * (x[0] - x[-1])
-    return _Terms(likelihood, jnp.stack(parts, axis=-1), z, log_joint, log_total, noise, added, by_added)
+    return _Terms(likelihood, jnp.stack(parts), z, log_joint, log_total, noise, added, by_added)
 
 
 def _step(
@@ -139,18 +136,18 @@ def _step(
 ) -> tuple[Array, Array, Array]:
     """Value, gradient and information of the posterior, as if the levels were known (EM)."""
     terms = _terms(x, own_sign, program, data, levels)
-    weight = jnp.exp(terms.log_joint - terms.log_total[:, None, None]) * data.there[:, None, None]
+    weight = jnp.exp(terms.log_joint - terms.log_total) * data.there
     pull = weight * (FREEDOM + 1) / (FREEDOM + terms.z**2)
-    noise = terms.noise[:, None]
     n_rows = data.there.sum()
-    sums = (pull * terms.z / noise).sum(-1)
+    slopes = terms.slopes.reshape(x.size - 1, -1)
+    sums = (pull * terms.z / terms.noise).sum(1).ravel()
     t = (x - prior.mean) / prior.deviation**2
     both = (x[0] + x[1] - prior.product[0]) / prior.product[1] ** 2
     gradient = -t.at[:2].add(both)
-    gradient = gradient.at[:-1].add(-jnp.einsum("nc,ncd->d", sums, terms.slopes))
+    gradient = gradient.at[:-1].add(-slopes @ sums)
     gradient = gradient.at[0].add(n_rows).at[-1].add((pull * terms.z**2).sum() - n_rows)
     information = jnp.diag(1 / prior.deviation**2).at[:2, :2].add(1 / prior.product[1] ** 2)
-    known = jnp.einsum("nc,ncd,nce->de", (pull / noise**2).sum(-1), terms.slopes, terms.slopes)
+    known = (slopes * (pull / terms.noise**2).sum(1).ravel()) @ slopes.T
     information = information.at[:-1, :-1].add(known)
     information = information.at[-1, -1].add(2 * n_rows * FREEDOM / (FREEDOM + 3))
     if _has_offset(x, data):
@@ -159,7 +156,7 @@ def _step(
         gradient -= slope * apart / prior.added[1] ** 2
         information += jnp.outer(slope, slope) / prior.added[1] ** 2
     longer = 1 + program.times * (jnp.exp(x[-2]) - 1)
-    gradient = gradient.at[-2].add(-(weight.sum((0, 2)) * program.times * jnp.exp(x[-2]) / longer).sum())
+    gradient = gradient.at[-2].add(-(weight.sum((1, 2)) * program.times * jnp.exp(x[-2]) / longer).sum())
     value = terms.likelihood + _log_prior(x, terms, program, data, prior)
     return value, gradient, information
 
@@ -209,7 +206,7 @@ def densities(
             log_prior = _log_prior(here, terms, program, data, prior)
             return jnp.stack([terms.likelihood, log_prior, terms.added])
 
-        return jax.lax.map(of_point, (x, own_sign), batch_size=64)
+        return jax.lax.map(of_point, (x, own_sign), batch_size=AT_ONCE)
 
     return jax.vmap(of_client)(x, own_sign, data, prior)
 
@@ -227,14 +224,19 @@ def levels_of(
     """Probability of each level of each row: the mean over weighted points, the likelihood to a power."""
 
     def of_client(x: Array, own_sign: Array, weight: Array, data: Data) -> Array:
-        def added(total: Array, point: tuple[Array, Array, Array]) -> tuple[Array, None]:
-            here, sign, share = point
-            joint = jax.nn.logsumexp(_terms(here, sign, program, data, levels).log_joint, axis=1)
-            tempered = trust * (joint - data.log_prior) + data.log_prior
-            return total + share * jax.nn.softmax(tempered, axis=-1), None
+        log_prior = data.log_prior.T
 
-        total, _ = jax.lax.scan(added, jnp.zeros_like(data.log_prior), (x, own_sign, weight))
-        return total * data.there[:, None]
+        def of_point(x: Array, own_sign: Array) -> Array:
+            joint = jax.nn.logsumexp(_terms(x, own_sign, program, data, levels).log_joint, axis=0)
+            return jax.nn.softmax(trust * (joint - log_prior) + log_prior, axis=0)
+
+        def added(total: Array, some: tuple[Array, Array, Array]) -> tuple[Array, None]:
+            here, sign, share = some
+            return total + jnp.tensordot(share, jax.vmap(of_point)(here, sign), 1), None
+
+        points = tuple(part.reshape(-1, AT_ONCE, *part.shape[1:]) for part in (x, own_sign, weight))
+        total, _ = jax.lax.scan(added, jnp.zeros_like(log_prior), points)
+        return (total * data.there).T
 
     return jax.vmap(of_client)(x, own_sign, weight, data)
 
@@ -259,8 +261,8 @@ def evidence_table(
 
             def of_length(length: Array) -> Array:
                 said = own_sign * (program.sign * scales[:, None] * a + length * data.along) + data.given
-                z = (said[..., None] - levels) / (noise * spread[:, None])
-                each = jax.nn.logsumexp(-z * z / 2 + data.log_prior, axis=-1)
+                z = (said - levels[:, None, None]) / (noise * spread)
+                each = jax.nn.logsumexp(-z * z / 2 + data.log_prior.T[:, None], axis=0)
                 return ((jnp.logaddexp(each, OUTLIER) - jnp.log(spread)) * data.there).sum(-1)
 
             table = jax.lax.map(of_length, lengths).T

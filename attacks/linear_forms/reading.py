@@ -39,10 +39,11 @@ NEVER, UP_TO_TWICE = np.arange(1), np.arange(3)  # times that a row may be in a 
 ROOM = (64, 256, 1024, 4096)  # rows that are compiled for; of the first so many is learned
 FAVOURED = 5.0  # nats, of ratings over what is none, by all learners together
 PAIRED, DEALS = 15.0, 3  # nats, of rows beside their own items over the best of so many deals of other ones
-CLEARLY = 10 * PAIRED  # from where on no other deal is asked
+CLEARLY = 4 * PAIRED  # from where on no other deal is asked
 LARGEST_NOISE, HOPELESS = 0.75, 1.0  # of a level, beyond which nothing is answered, or looked for
 BESIDE = 15.0  # nats, by which predictions have an unknown number beside, and mirror images may fit as well
 COMMON, NOTHING = 0.05, 0.1  # stars, that C of clients may be apart to be one number, or from 0 to be none
+BEYOND = 2.5  # stars, that C may be beyond the levels: biases lie about 0, and have a mirror image
 CLOSER = 2  # levels of what is none for each of ratings
 SMOOTH = (np.log(0.8), 0.05)  # the noise of what is none, of one of its levels
 
@@ -136,20 +137,23 @@ def _chosen(forms: Forms, scaled: np.ndarray, seed: int) -> Program | None:
 
     best = _learned(forms, Program(1.0, 0.9, NEVER), scaled, seed, FIRST_PASSES)
     best = better(best, sign=-1.0)
+    best = better(best, times=UP_TO_TWICE)
+    # a scale of some rows' own is the simpler reason that rows are off the levels
     beside = better(best, offset=True)
-    if beside.evidence - best.evidence >= BESIDE and not _is_none(beside):
+    if beside.evidence - best.evidence >= BESIDE and _is_a_mean_or_bias(beside):
         best = beside
         best = better(best, sign=-best.program.sign)
         best = better(best, own=1.0)
     best = better(best, relative=0.0)
-    return None if best.noise > HOPELESS else better(best, times=UP_TO_TWICE).program
+    return None if best.noise > HOPELESS else best.program
 
 
-def _is_none(beside: Model) -> bool:
-    """Whether what predictions have beside is 0, or what the mirror image makes of it."""
+def _is_a_mean_or_bias(beside: Model) -> bool:
+    """Whether what predictions have beside may be one: not 0, its mirror image, or far from all levels."""
     at, apart = beside.shared.added
-    nearest = min(abs(at), abs(at - beside.levels[0] - beside.levels[-1]))
-    return bool(apart <= NOTHING and nearest <= NOTHING)
+    first, last = float(beside.levels[0]), float(beside.levels[-1])
+    nearest = min(abs(at), abs(at - first - last))
+    return not (apart <= NOTHING and nearest <= NOTHING) and first - BEYOND <= at <= last + BEYOND
 
 
 def _learned(
