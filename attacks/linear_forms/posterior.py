@@ -234,8 +234,8 @@ def levels_of(
             here, sign, share = some
             return total + jnp.tensordot(share, jax.vmap(of_point)(here, sign), 1), None
 
-        points = tuple(part.reshape(-1, AT_ONCE, *part.shape[1:]) for part in (x, own_sign, weight))
-        total, _ = jax.lax.scan(added, jnp.zeros_like(log_prior), points)
+        here, sign, share = (part.reshape(-1, AT_ONCE, *part.shape[1:]) for part in (x, own_sign, weight))
+        total, _ = jax.lax.scan(added, jnp.zeros_like(log_prior), (here, sign, share))
         return (total * data.there).T
 
     return jax.vmap(of_client)(x, own_sign, weight, data)
