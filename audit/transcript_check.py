@@ -135,8 +135,10 @@ def _facts(opened: Transcript) -> Iterator[Fact]:
         yield Fact("factors held by one party", f"{len(opened.held):,} parties")
     if any(known.bias is not None for known in opened.broadcasts.values()):
         yield Fact("biases of items", "broadcast with the factors")
-    for kind, count in opened.other.items():
-        yield Fact(f"rows of kind {kind}", f"{count:,}, which no attack reads")
+    if opened.implicit is not None:
+        yield Fact("second table of item factors", f"{opened.implicit.messages.n_rows:,} rows")
+    for kind, amount in opened.unread.items():
+        yield Fact(f"kind {kind}", f"{amount}, held and read by no attack")
     names = [str(entry.get("name", "unnamed")) for entry in manifest.defenses]
     yield Fact("defenses", ", ".join(names) or "none declared")
     yield Fact("truth beside it", _truth_beside(opened))
