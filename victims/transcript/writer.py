@@ -41,12 +41,12 @@ class Table:
     the dictionary of all kinds that occur.
     """
 
-    def __init__(self, path: Path, columns: pa.Schema, mode: int = PUBLIC) -> None:
+    def __init__(self, path: Path, columns: pa.Schema, mode: int = PUBLIC, most: int = BYTES) -> None:
         self.path = path
         self._columns = columns
         self.n_rows = 0
         self.schema: pa.Schema | None = None
-        self._mode = mode
+        self._mode, self._most = mode, most
         self._buffers: dict[str, np.ndarray] = {}
         self._filled = self._capacity = 0
         self._sink: pa.NativeFile | None = None
@@ -114,7 +114,7 @@ class Table:
         nothing = np.zeros(0, np.int32)
         arrays = {n: column if isinstance(column, np.ndarray) else nothing for n, column in columns.items()}
         width = sum(array.itemsize * int(np.prod(array.shape[1:])) for array in arrays.values())
-        self._capacity = min(ROWS, max(BYTES // width, 1))
+        self._capacity = min(ROWS, max(self._most // width, 1))
         self._buffers = {n: np.empty((self._capacity, *a.shape[1:]), a.dtype) for n, a in arrays.items()}
 
     def _fill(self, size: int, columns: Mapping[str, np.ndarray | int]) -> None:
@@ -313,7 +313,9 @@ class TranscriptWriter:
         """The file of a name; that of the truth is private."""
         if name not in self._tables:
             mode = PRIVATE if name == "truth" else PUBLIC
-            self._tables[name] = Table(self.folder / f"{name}.arrow", TABLES[name.partition(".")[0]], mode)
+            whole, _, part = name.partition(".")
+            most = BYTES // 16 if part else BYTES  # of parts there may be many
+            self._tables[name] = Table(self.folder / f"{name}.arrow", TABLES[whole], mode, most)
         return self._tables[name]
 
     def join(

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import factorleak as fl
+from reports.page.systems import systems_of
 from victims.common.errors import InputError
 
 torch = pytest.importorskip("torch")
@@ -88,7 +89,9 @@ def test_all_that_is_sent_is_held(tmp_path, program):
 def test_it_is_audited(tmp_path, program):
     recorded(tmp_path / "t", program)
     rows = fl.audit_recording(tmp_path / "t", attacks=["rated-set", "spectral"])
-    assert set(rows["victim"]) == {"our recommender 2.3"}
+    assert [one.name for one in systems_of(rows.to_dict("records"))] == [
+        "our recommender 2.3 on t, without a defense"
+    ]
     sets = rows[(rows["attack"] == "rated-set") & (rows["metric"] == "rated_set_auc")]
     assert sets["value"].tolist() == [1.0]  # rows that training left alone are not those of rated items
 
