@@ -239,7 +239,8 @@ def write_run(
         rows=n_rows,
         held=list(map(printable, held)),
     )
-    write_text(directory / RUN_FILE, json.dumps(record.model_dump(), indent=1) + "\n")
+    content = record.model_dump(exclude=None if held else {"held"})
+    write_text(directory / RUN_FILE, json.dumps(content, indent=1) + "\n")
 
 
 def facts_of(path: Path) -> list[tuple[str, str]]:

@@ -631,6 +631,16 @@ def test_rows_of_a_known_basis(tmp_path):
     assert view.told["item-basis"].numbers.tolist() == basis.tolist()
 
 
+def test_biases_of_each_receiver(tmp_path):
+    with recorder_of(tmp_path / "t") as recorder:
+        recorder.broadcast(0, Q, biases=np.ones(4))
+        recorder.broadcast(0, Q, biases=2 * np.ones(4), to="b")
+        recorder.upload(0, "a", W, to="b")
+    opened = open_transcript(tmp_path / "t")
+    seen = [opened.view(who).broadcasts[0].bias.tolist() for who in ("server", "client:b")]
+    assert seen == [[1.0] * 4, [2.0] * 4]
+
+
 LISTS = {
     "another length": (pa.array([[1.0, 2.0], [1.0]]), "value must have 2 .width of the kind. numbers, got 1"),
     "some without": (
