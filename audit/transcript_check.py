@@ -140,7 +140,7 @@ def _facts(opened: Transcript) -> Iterator[Fact]:
     for kind, count in opened.other.items():
         amount = opened.unread.get(printable(kind))
         said = f"{amount}, held and read by no attack" if amount else f"{count:,} rows that name items"
-        yield Fact(f"kind {printable(kind)}", said)
+        yield Fact(f"rows of kind {printable(kind)}", said)
     names = [str(entry.get("name", "unnamed")) for entry in manifest.defenses]
     yield Fact("defenses", ", ".join(names) or "none declared")
     yield Fact("truth beside it", _truth_beside(opened))

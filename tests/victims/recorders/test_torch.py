@@ -83,7 +83,7 @@ def test_all_that_is_sent_is_held(tmp_path, program):
         assert transcript.manifest.kinds[name].of == "model"
     facts = dict(fl.check_transcript(tmp_path / "t", identified=False).facts)
     assert facts["protocol"] == "our recommender 2.3, observed-only"
-    assert facts["kind mlp.0.weight"] == "32 rows of 6 numbers, held and read by no attack"
+    assert facts["rows of kind mlp.0.weight"] == "32 rows of 6 numbers, held and read by no attack"
 
 
 def test_it_is_audited(tmp_path, program):
