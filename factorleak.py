@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from victims.data.ratings import Ratings
     from victims.protocols.base import Defense, Victim
     from victims.recorders.flower import RecordedGrid
+    from victims.recorders.torch import RecordedModule
     from victims.transcript.recorded import Transcript
     from victims.transcript.recorder import Recorder
     from victims.transcript.view import View
@@ -44,6 +45,7 @@ __all__ = [
     "Ratings",
     "Reconstruction",
     "RecordedGrid",
+    "RecordedModule",
     "Recorder",
     "Transcript",
     "View",
@@ -69,6 +71,7 @@ _LOCATIONS = {
     "victims.common.errors": ("InputError", "OutputError"),
     "victims.data.ratings": ("Ratings",),
     "victims.recorders.flower": ("RecordedGrid",),
+    "victims.recorders.torch": ("RecordedModule",),
     "victims.transcript.reader": ("Transcript",),
     "victims.transcript.recorder": ("Recorder",),
     "victims.transcript.view": ("View",),

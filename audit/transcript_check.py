@@ -17,7 +17,7 @@ from audit.factories import make_attack
 from audit.keys import view_of
 from audit.registry import entries, is_guess
 from audit.scoring.truth import read_truth
-from victims.common.errors import InputError
+from victims.common.errors import InputError, printable
 from victims.transcript.adversaries import called_by_name, names_of
 from victims.transcript.beside import key_path, truth_path
 from victims.transcript.manifest import ClientRule, Manifest
@@ -135,8 +135,12 @@ def _facts(opened: Transcript) -> Iterator[Fact]:
         yield Fact("factors held by one party", f"{len(opened.held):,} parties")
     if any(known.bias is not None for known in opened.broadcasts.values()):
         yield Fact("biases of items", "broadcast with the factors")
+    if opened.implicit is not None:
+        yield Fact("second table of item factors", f"{opened.implicit.messages.n_rows:,} rows")
     for kind, count in opened.other.items():
-        yield Fact(f"rows of kind {kind}", f"{count:,}, which no attack reads")
+        amount = opened.unread.get(printable(kind))
+        said = f"{amount}, held and read by no attack" if amount else f"{count:,} rows that name items"
+        yield Fact(f"rows of kind {printable(kind)}", said)
     names = [str(entry.get("name", "unnamed")) for entry in manifest.defenses]
     yield Fact("defenses", ", ".join(names) or "none declared")
     yield Fact("truth beside it", _truth_beside(opened))

@@ -56,23 +56,24 @@ class HelperLists:
 
     def obstacle(self, view: View) -> str:
         """Why there is no list to read, or nothing."""
-        if not any(_of_others(view, told).any() for told in view.told.values()):
+        about = [name for name, kind in view.manifest.kinds.items() if kind.of != "model"]
+        if not any(_of_others(view, told).any() for name, told in view.told.items() if name in about):
             return NOTHING_TOLD
         return "" if _sets(view).index.size else COUNTS_ALONE
 
 
 def _of_others(view: View, told: Told) -> Bool[np.ndarray, " rows"]:
-    """Rows that the adversary does not tell somebody else itself."""
-    return ~np.isin(told.sender, view.members)
+    """Rows of one number or none of clients, that the adversary does not tell somebody else itself."""
+    return (told.sender >= 0) & (told.numbers.shape[1] == 1) & ~np.isin(told.sender, view.members)
 
 
 def _sets(view: View) -> Told:
     """Items that other clients name; of kinds that carry numbers none."""
     nothing = np.zeros(0, np.int32)
-    out = Told(nothing, nothing, nothing, nothing, np.zeros(0))
+    out = Told(nothing, nothing, nothing, nothing, np.zeros((0, 1)))
     for name, told in view.told.items():
         kind = view.manifest.kinds.get(name)
-        here = (told.sender >= 0) & (told.index < view.manifest.n_items) & np.isnan(told.value)
+        here = (told.index < view.manifest.n_items) & np.isnan(told.value)
         here &= _of_others(view, told)
         if kind is not None and kind.of == "item" and here.any():
             return Told(**{key: column[here] for key, column in vars(told).items()})

@@ -177,7 +177,12 @@ def _audit_recording(
             "There is no truth to score against: clients_answered counts those for whom an attack, which "
             "abstains where nothing fits, has an answer; guess: the same on shuffled uploads."
         )
-    _finish(output, found, out, build, contradictions=[one._asdict() for one in found.contradictions])
+    held = [f"{kind}: {amount}" for kind, amount in opened.unread.items()]
+    if held:
+        output.show(f"Held and read by no attack: {'; '.join(held)}.")
+    _finish(
+        output, found, out, build, held=held, contradictions=[one._asdict() for one in found.contradictions]
+    )
 
 
 def _finish(output: Output, found: Audited | AuditedRecording, out: Path, build: Build, **more: Any) -> None:

@@ -83,7 +83,7 @@ def run_campaign(
     notes = worse_than_mean(rows)
     for note in notes:
         output.show(f"note: {note}")
-    output.results(rows, out, taken, None, notes=notes, changes=told, cells=len(cells), **counts)
+    output.results(rows, out, taken, None, (), notes=notes, changes=told, cells=len(cells), **counts)
     page, files = report(out, title=content.title)
     for system in page.systems:
         output.show(system.sentence)

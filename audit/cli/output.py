@@ -118,6 +118,7 @@ class Output:
         out: Path,
         seconds: float,
         told: Sequence[Mapping[str, Any]] | None = None,
+        held: Sequence[str] = (),
         **more: object,
     ) -> None:
         """Note what made the rows beside them; say where they are, or print them with what else there is.
@@ -126,9 +127,12 @@ class Output:
         """
         from audit.experiments.results import write_run
 
-        write_run(out, sys.argv[1:], seconds, len(rows))
+        write_run(out, sys.argv[1:], seconds, len(rows), held)
+        unread = {"held": held} if held else {}
         self.show(f"{len(rows)} rows in {out}/results.json, .csv, .parquet; {seconds:.1f} s")
-        self.finish({"out": out, "seconds": seconds, "rows": rows if told is None else told, **more})
+        self.finish(
+            {"out": out, "seconds": seconds, "rows": rows if told is None else told, **more, **unread}
+        )
 
 
 def _plain(value: Any) -> Any:

@@ -47,7 +47,7 @@ def score(
             reconstruction, truth, transcript=transcript, with_reliability=reliability, seed=seed
         )
     manifest, read = found.manifest, found.reconstruction
-    name = f"{read.attack} on {manifest.protocol} {manifest.rule_name}/{manifest.weighting}"
+    name = f"{read.attack} on {manifest.title}"
     output.show(score_table(found.metrics, name))
     if reliability:
         bins = [one._asdict() for one in found.bins]

@@ -198,6 +198,8 @@ class RunRecord(BaseModel):
     seconds : float
     rows : int
         How many there are.
+    held : list of str
+        Kinds of rows of the recording that no attack reads, and how much there is of each.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -215,9 +217,12 @@ class RunRecord(BaseModel):
     ended: Word
     seconds: float
     rows: Annotated[int, Field(ge=0)]
+    held: Annotated[list[Word], Field(max_length=100)] = Field(default_factory=list)
 
 
-def write_run(directory: Path, command: Sequence[str], seconds: float, n_rows: int) -> None:
+def write_run(
+    directory: Path, command: Sequence[str], seconds: float, n_rows: int, held: Sequence[str] = ()
+) -> None:
     """Write ``run.json``."""
     now = datetime.now(UTC)
     record = RunRecord(
@@ -232,8 +237,10 @@ def write_run(directory: Path, command: Sequence[str], seconds: float, n_rows: i
         ended=now.isoformat(timespec="seconds"),
         seconds=round(seconds, 3),
         rows=n_rows,
+        held=list(map(printable, held)),
     )
-    write_text(directory / RUN_FILE, json.dumps(record.model_dump(), indent=1) + "\n")
+    content = record.model_dump(exclude=None if held else {"held"})
+    write_text(directory / RUN_FILE, json.dumps(content, indent=1) + "\n")
 
 
 def facts_of(path: Path) -> list[tuple[str, str]]:
@@ -253,6 +260,7 @@ def facts_of(path: Path) -> list[tuple[str, str]]:
         ("started, ended", f"{found.started}, {found.ended}"),
         ("seconds in all", f"{found.seconds:.1f}"),
     ]
+    facts += [("held and read by no attack", "; ".join(found.held))] if found.held else []
     return [(name, printable(value)) for name, value in facts]
 
 

@@ -41,7 +41,9 @@ def systems_of(rows: Sequence[Row]) -> list[System]:
         # of files that all rows are about, the last part of the path is enough
         data = words["data"] if "data" in varying else Path(words["data"]).name
         under = f"under {defense}" if defense else "without a defense"
-        name = f"{words['victim']} {words['update']}/{words['weighting']} on {data}, {under}"
+        program = f" {words['update']}/{words['weighting']}" if words["update"] != "unknown" else ""
+        victim = words["victim"] if words["victim"] != "unknown" or program else "a program"
+        name = f"{victim}{program} on {data}, {under}"
         words["defense"] = defense or "no defense"
         short = ", ".join(words[one] for one in varying) or name
         seen = _adversaries(of_system, kinds)

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from victims.transcript.manifest import Manifest
-from victims.transcript.messages import Broadcast, Messages
+from victims.transcript.messages import Broadcast, Messages, Told
 
 BLOCK = 1 << 18  # rows that are held as float64 at a time
 SAMPLED = 100_000  # rows that are asked whether they are weights
@@ -34,13 +34,14 @@ class Block(NamedTuple):
 
 
 def as_changes(
-    messages: Messages, broadcasts: Mapping[int, Broadcast], manifest: Manifest
+    messages: Messages, broadcasts: Mapping[int, Broadcast], manifest: Manifest, tables: Told | None = None
 ) -> tuple[Messages, Manifest]:
     """Uploads without what was broadcast and without rows that carry nothing.
 
     Weights become changes. Of clients that send a row for every item, rows of zeros, weights as they were
     broadcast, and rows that are the multiple of their factor that the client's other rows share, are left
-    out; where that multiple (weight decay) is not public, it is taken off the other rows, too.
+    out; where that multiple (weight decay) is not public, it is taken off the other rows, too. ``tables``
+    tell who sent whole tables, where some send rows of a list: those of a list all stay.
     """
     assert messages.gradient is not None
     rule = manifest.rule
@@ -61,7 +62,19 @@ def as_changes(
     if manifest.version > 1:
         messages, pulled = _without_pull(messages, broadcasts, weights, manifest)
         still = [mask | alike for mask, alike in zip(still, pulled, strict=True)]
+    if tables is not None:
+        whole = set(zip(tables.round.tolist(), tables.sender.tolist(), strict=True))
+        ends = zip(messages.round, messages.sender, strict=True)
+        still = [mask & _among(whole, *pair) for mask, pair in zip(still, ends, strict=True)]
     return (messages.rows([~mask for mask in still]) if any(m.any() for m in still) else messages), manifest
+
+
+def _among(
+    pairs: set[tuple[int, int]], round_: Int[np.ndarray, " rows"], sender: Int[np.ndarray, " rows"]
+) -> Bool[np.ndarray, " rows"]:
+    """Which rows are of the rounds and senders of some pairs."""
+    found, at = np.unique(np.stack([round_, sender]), axis=1, return_inverse=True)
+    return np.array([pair in pairs for pair in zip(*found.tolist(), strict=True)], bool)[at.ravel()]
 
 
 def are_weights(messages: Messages, broadcasts: Mapping[int, Broadcast]) -> bool:

@@ -46,7 +46,7 @@ _SENT = {"gradient": VECTOR, "ciphertext": SEALED, "exponent": WHOLE}
 VERSION_1 = {b"version": b"1"}  # rows in every round; later, nobody may take part in one
 STATE_1 = _table(_ROW, _STATE).with_metadata(VERSION_1)
 MESSAGES_1 = _table(_ROW | _ENDS, _SENT).with_metadata(VERSION_1)
-STATE = _table(_ROW, _STATE | {"bias": NUMBER, "holder": WHOLE})
+STATE = _table(_ROW, _STATE | {"bias": NUMBER, "holder": WHOLE, "value": ANY})
 MESSAGES = _table(_ROW, _ENDS | _SENT | {"value": ANY, "sequence": WHOLE, "reference": VECTOR})
 DELIVERIES = _table(_ENDS | {"weight": NUMBER, "first_round": WHOLE, "last_round": WHOLE})
 TRUTH = _table({"user": WHOLE, "kind": KIND, "index": WHOLE, "value": NUMBER})
@@ -338,24 +338,28 @@ def _vectors(path: Path, name: str, array: pa.Array, width: int, start: int) -> 
         raise InputError(f"{path}: {name} must be fixed_size_list<float32 or float64>[{width}], got {kind}")
     if pa.types.is_fixed_size_list(kind):
         if kind.list_size != width:
-            raise InputError(
-                f"{path}: {name} must have K = {width} (factors of the manifest) numbers a row, "
-                f"got {kind.list_size}"
-            )
+            raise InputError(f"{path}: {name} must have {_so_many(name, width)} a row, got {kind.list_size}")
     else:
         lengths = np.diff(array.offsets.to_numpy())
         wrong = np.flatnonzero(lengths != width)
         if wrong.size:
             row = int(wrong[0])
             raise InputError(
-                f"{path} row {start + row}: {name} must have K = {width} (factors of the "
-                f"manifest) numbers, got {lengths[row]}"
+                f"{path} row {start + row}: {name} must have {_so_many(name, width)}, got {lengths[row]}"
             )
     flat = array.flatten()
     if flat.null_count:
         row = int(np.flatnonzero(flat.is_null().to_numpy(zero_copy_only=False))[0]) // width
         raise InputError(f"{path} row {start + row}: {name} must not contain null")
     return flat.to_numpy(zero_copy_only=True).reshape(-1, width)
+
+
+def _so_many(name: str, width: int) -> str:
+    return (
+        f"{width} (width of the kind) numbers"
+        if name == "value"
+        else f"K = {width} (factors of the manifest) numbers"
+    )
 
 
 def _scanned(path: Path, name: str, values: np.ndarray, start: int) -> bool:

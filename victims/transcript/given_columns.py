@@ -9,9 +9,10 @@ import numpy as np
 import pyarrow as pa
 from jaxtyping import Float, Int
 
+from victims.common.declarations import nearest
 from victims.common.errors import InputError
 from victims.common.limits import LARGEST, Implausible, scanned
-from victims.transcript.kinds import IMPLICIT_NAME, INT32_MAX, KINDS, OF_FACTORS, RECORDED
+from victims.transcript.kinds import INT32_MAX, KINDS, LONGEST_NAME, RECORDED, RESERVED
 
 Numbers = np.ndarray | Sequence[Any]  # checked where they are written
 
@@ -75,12 +76,18 @@ def round_of(name: str, given: Any) -> int:
     return int(given)
 
 
-def kind_of(name: str) -> int:
-    """Find the position in ``RECORDED`` of what rows of factors are about."""
-    names = (*OF_FACTORS, IMPLICIT_NAME)
-    if not isinstance(name, str) or name not in names:
-        raise InputError(f"kind must be one of {', '.join(names)}, got {name!r:.80}")
-    return RECORDED.index(name)
+def kind_name(name: Any) -> str:
+    """Check the name of a kind of rows."""
+    if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME or not name.isprintable():
+        raise InputError(f"kind must be a name of 1 to {LONGEST_NAME} printable letters, got {name!r:.80}")
+    if name in RESERVED:
+        raise InputError(f"kind {name!r} is what the format calls rows of its own; choose another name")
+    if name not in RECORDED and (meant := nearest(name, RECORDED)):
+        raise InputError(
+            f"kind must be one of item, attribute, item-implicit, or another name, got {name!r:.80}; did you "
+            f"mean {meant!r}?"
+        )
+    return name
 
 
 def number_of(name: str, given: Any) -> float:

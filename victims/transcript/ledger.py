@@ -88,7 +88,8 @@ class Ledger:
         self.clients: dict[Hashable, int] = {}
         self.rounds: set[int] = set()
         self.n_items, self.n_attributes = n_items or 0, 0
-        self.implicit = False
+        self.implicit = self.again = False
+        self.names = list(RECORDED)  # of kinds, by their codes
         self.items, self.rated = Latest(), Latest()
         self._fixed_items = n_items
         self._known: dict[tuple[int, int], int] = {}
@@ -125,9 +126,17 @@ class Ledger:
         if _at(self._holders.get((round_, code)), max(holder, -1) + 1):
             client = "" if to is None else f" to client {to!r:.40}"
             raise InputError(
-                f"broadcast must be called once for the {RECORDED[code]} factors of a round{client}, got "
+                f"broadcast must be called once for the {self.names[code]} factors of a round{client}, got "
                 f"round {round_} again; give all rows at once, or count rounds finer"
             )
+
+    def held(self, round_: int, code: int, name: str, holder: int | None) -> None:
+        """Note rows that no attack reads; of those that were broadcast, to a client or everybody."""
+        if code == len(self.names):
+            self.names.append(name)
+        if holder is not None:
+            _mark(self._holders.setdefault((round_, code), bytearray()), max(holder, -1) + 1)
+        self.rounds.add(round_)
 
     def broadcast(self, round_: int, code: int, holder: int, size: int) -> None:
         """Note that factors were sent to a client, or everybody."""
@@ -145,19 +154,10 @@ class Ledger:
         known = self._known.get((round_, code), 0)
         if size > known:
             raise InputError(
-                f"upload must be about {RECORDED[code]}s whose factors were broadcast before, got "
-                f"{RECORDED[code]} {size - 1} in round {round_}, where {known} were; call broadcast first, "
+                f"upload must be about {self.names[code]}s whose factors were broadcast before, got "
+                f"{self.names[code]} {size - 1} in round {round_}, where {known} were; call broadcast first, "
                 "or give references"
             )
-
-    def check_first_upload(
-        self, round_: int, client: Hashable, code: int, index: Int[np.ndarray, " rows"], to: Hashable
-    ) -> None:
-        """A client uploads each item once in a round to the same receiver."""
-        key = round_, self.provisional("client", client), to
-        repeated = self.items.again(key, _places(index, code))
-        if repeated is not None:
-            raise uploaded_again(client, RECORDED[code], repeated % EACH, round_)
 
     def sent(self, round_: int, client: int) -> int:
         """How many rows a client sent so far in a round."""
@@ -174,12 +174,18 @@ class Ledger:
         passed_on: bool,
     ) -> None:
         """Note that a client sent rows, and whether ``edge`` tells to whom."""
+        key, places = (round_, client, to), _places(index, code)
+        self.again |= self.items.again(key, places) is not None
+        self.items.add(key, places, self.sent(round_, client) > 0)
+        self.count(round_, client, index.size, passed_on=passed_on)
+
+    def count(self, round_: int, client: int, n_rows: int, *, passed_on: bool) -> None:
+        """Note how many rows a client sent."""
         count = self._sent.setdefault(round_, array("i"))
         if client >= len(count):
             count.extend([0] * (2 * client + 64 - len(count)))
-        self.items.add((round_, client, to), _places(index, code), count[client] > 0)
-        count[client] += index.size
-        if passed_on and index.size:
+        count[client] += n_rows
+        if passed_on and n_rows:
             _mark(self._passed_on.setdefault(round_, bytearray()), client)
 
     def named(self, round_: int, code: int, size: int) -> None:
@@ -219,14 +225,6 @@ class Ledger:
         self.implicit |= code == RECORDED.index(IMPLICIT_NAME)
 
 
-def uploaded_again(client: Hashable, kind: str, index: int, round_: int) -> InputError:
-    """Make the error about an item that a client uploads twice."""
-    return InputError(
-        f"client {client!r:.40} must upload each {kind} once in a round, got {kind} {index} again in round "
-        f"{round_} for the same receiver; add the rows up, or count rounds finer"
-    )
-
-
 def told_again(client: Hashable, item: int) -> InputError:
     """Make the error about an item that the truth of a client has twice."""
     return InputError(
@@ -261,10 +259,6 @@ def _mark(flags: bytearray, place: int) -> None:
 
 def check_files(folder: Path, ledger: Ledger) -> None:
     """Check complete files against each other where memory does not hold all calls any more."""
-    if ledger.items.forgot:
-        row = _first_repeated(folder / "messages.arrow", ("round", "sender", "receiver", "kind", "index"))
-        if row is not None:
-            raise uploaded_again(ledger.name(row[1]), RECORDED[row[3]], row[4], row[0])
     if ledger.rated.forgot:
         row = _first_repeated(folder / "truth.arrow", ("user", "kind", "index"))
         if row is not None:
@@ -293,6 +287,20 @@ def _check_edges(path: Path, ledger: Ledger) -> None:
                 f"{ledger.name(int(alone[0]))!r:.40} in round {round_}; call edge(sender, receiver), or give "
                 "upload to=receiver"
             )
+
+
+def rows_again(folder: Path) -> Int[np.ndarray, " rows"]:
+    """Find uploads about what their sender sent the receiver a row of before: their kinds; -1 elsewhere."""
+    names = ("round", "sender", "receiver", "kind", "index")
+    path = folder / "messages.arrow"
+    with pa.memory_map(str(path)) as source, pa.ipc.open_file(source) as file:
+        signed = file.read_all().column("sender").is_valid().to_numpy()
+    out = np.full(signed.size, -1)
+    columns = [[column] for column in _columns(path, names)]
+    order = order_of(columns)
+    later = order[np.flatnonzero(equal_to_the_next(columns, order)) + 1]
+    out[np.flatnonzero(signed)[later]] = columns[3][0][later]
+    return out
 
 
 def _first_repeated(path: Path, names: Sequence[str]) -> list[int] | None:

@@ -28,7 +28,7 @@ from victims.common.limits import (
     first_implausible,
     is_plausible,
 )
-from victims.transcript.kinds import INT32_MAX, STANDARD, Kind
+from victims.transcript.kinds import INT32_MAX, STANDARD, Kind, Name
 
 Steps = Annotated[int, Field(ge=1, le=1_000_000)]
 
@@ -220,7 +220,7 @@ class Facts(BaseModel):
     adversary: Annotated[str, Field(max_length=200)] = "all"
     defenses: list[dict[str, Any]] = Field(default_factory=list)
     recorded_by: Annotated[str, Field(max_length=1000)] = "unknown"
-    kinds: Annotated[dict[str, Kind], Field(min_length=1, max_length=100)] = Field(
+    kinds: Annotated[dict[Name, Kind], Field(min_length=1, max_length=100)] = Field(
         default_factory=lambda: dict(STANDARD), exclude=True
     )
     anonymous: bool = Field(default=False, exclude=True)
@@ -297,6 +297,13 @@ class Manifest(Facts):
     def rule_name(self) -> str:
         """The clients' rule, for people: ``semi-als``, ``sgd``, another name, or ``unknown``."""
         return self.update or self.rule.rule or "unknown"
+
+    @property
+    def title(self) -> str:
+        """What was recorded, for people: a system by its name, or a protocol and how it was set."""
+        if self.rule_name != "unknown":
+            return f"{self.protocol} {self.rule_name}/{self.weighting}"
+        return self.protocol if self.protocol != "unknown" else f"a program of its own/{self.weighting}"
 
     @field_validator("hyperparameters", mode="before")
     @classmethod

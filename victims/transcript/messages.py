@@ -183,6 +183,22 @@ class Sent:
     gradient: Float[np.ndarray, "rows factors"]
 
 
+@dataclass(frozen=True)
+class Told:
+    """Rows of a kind of role other that an adversary receives; what was broadcast is sent by the server."""
+
+    round: Int[np.ndarray, " rows"]
+    sender: Int[np.ndarray, " rows"]
+    receiver: Int[np.ndarray, " rows"]  # ``UNTOLD`` for everybody
+    index: Int[np.ndarray, " rows"]
+    numbers: Float[np.ndarray, "rows width"]  # naN where a row has none
+
+    @property
+    def value(self) -> Float[np.ndarray, " rows"]:
+        """The first number of each row."""
+        return self.numbers[:, 0]
+
+
 RUN_ROWS = 1 << 18  # looked at together: few calls, and what is made of them stays near the processor
 
 

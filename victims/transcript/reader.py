@@ -37,6 +37,7 @@ from victims.transcript.messages import (
     UNTOLD,
     Messages,
     Sent,
+    Told,
     blocks_of,
     lookup,
     repeat_in_runs,
@@ -124,9 +125,21 @@ def _read(
         anonymous=table.anonymous,
         anonymous_receiver=table.anonymous_receiver,
         repeated_for_receivers=several,
-        other={name: state.other.get(name, 0) + rows for name, rows in table.other.items()},
-        told=table.told,
+        other={
+            name: state.other.get(name, 0) + table.other.get(name, 0) for name in state.other | table.other
+        },
+        told={name: _together(path, name, state.told, table.told) for name in state.told | table.told},
     )
+
+
+def _together(path: Path, name: str, *parts: Mapping[str, Told]) -> Told:
+    """Rows of a kind that were broadcast, and those that were sent."""
+    found = [vars(part[name]) for part in parts if name in part]
+    widest = max(one["numbers"].shape[1] for one in found)
+    numbers = [one["numbers"] for one in found if one["numbers"].shape[1] == widest]
+    if len(numbers) < len(found):
+        raise InputError(f"{path}: rows of kind {name!r:.80} must be as wide in state as in messages")
+    return Told(**{key: np.concatenate([one[key] for one in found]) for key in found[0]})
 
 
 def _known_to_somebody(state: State) -> dict[int, Indices]:

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int
 
 from victims.transcript.changes import positions
 from victims.transcript.kinds import ATTRIBUTE, ITEM
-from victims.transcript.messages import OPTIONAL, UNTOLD, Broadcast, Messages, Sums
+from victims.transcript.messages import OPTIONAL, UNTOLD, Broadcast, Messages, Sums, Told
 
 
 @dataclass(frozen=True)
@@ -57,17 +57,6 @@ class Copies:
         source = np.empty_like(into)
         source[into] = np.lexsort((rng.random(self.round.size), self.kind, self.round))
         return replace(self, gradient=self.gradient[source])
-
-
-@dataclass(frozen=True)
-class Told:
-    """Rows of a kind of role other that an adversary receives."""
-
-    round: Int[np.ndarray, " rows"]
-    sender: Int[np.ndarray, " rows"]
-    receiver: Int[np.ndarray, " rows"]
-    index: Int[np.ndarray, " rows"]
-    value: Float[np.ndarray, " rows"]  # naN where a row has none
 
 
 @dataclass(frozen=True)
@@ -228,6 +217,7 @@ def received_by(told: Mapping[str, Told], parties: Sequence[int]) -> dict[str, T
     out = {}
     for name, rows in told.items():
         keep = np.isin(rows.receiver, parties) | np.isin(rows.sender, parties)
+        keep |= (rows.sender < 0) & (rows.receiver == UNTOLD)  # broadcast
         if keep.any():
             out[name] = Told(**{key: column[keep] for key, column in vars(rows).items()})
     return out

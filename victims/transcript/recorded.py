@@ -11,18 +11,18 @@ import numpy as np
 import pyarrow as pa
 from jaxtyping import Float
 
-from victims.common.errors import InputError
+from victims.common.errors import InputError, printable
 from victims.common.limits import scanned
 from victims.transcript.adversaries import Party, numbered, party_of, seen_by
 from victims.transcript.beside import key_path
 from victims.transcript.changes import as_changes
+from victims.transcript.kinds import TABLE_ROWS
 from victims.transcript.manifest import Manifest
-from victims.transcript.messages import UNTOLD, Broadcast, Messages, Sent, joined
+from victims.transcript.messages import UNTOLD, Broadcast, Messages, Sent, Told, joined
 from victims.transcript.received import (
     Copies,
     Deliveries,
     Links,
-    Told,
     averaged,
     copies_at,
     links_seen,
@@ -103,10 +103,23 @@ class Transcript:
         """One line: what was recorded, and how much of it."""
         about = self.manifest
         return (
-            f"Transcript({str(self.path)!r}, {about.protocol} {about.rule_name}/{about.weighting}, "
+            f"Transcript({str(self.path)!r}, {about.title}, "
             f"rounds={about.rounds!s:.60}, users={about.n_users}, items={about.n_items}, "
             f"uploaded rows={self.messages.n_rows})"
         )
+
+    @property
+    def unread(self) -> dict[str, str]:
+        """How much there is of each kind of rows that no attack reads: of all but lists of items."""
+        kinds, told = self.manifest.kinds, self.told
+        lists = {name for name in told if kinds[name].of == "item" and np.isnan(told[name].numbers).all()}
+        width = {name: one.numbers.shape[1] for name, one in told.items()}
+        return {
+            printable(name): f"{rows:,} rows"
+            + f" of {width.get(name, 1):,} numbers" * (width.get(name, 1) > 1)
+            for name, rows in self.other.items()
+            if name not in lists
+        }
 
     def view(self, adversary: str = "server", opener: Opener | None = None) -> View:
         """Only what one party sees.
@@ -150,7 +163,7 @@ class Transcript:
             unplaced = received - messages.n_rows
         manifest = self.manifest
         if messages.gradient is not None and broadcasts:
-            messages, manifest = as_changes(messages, broadcasts, manifest)
+            messages, manifest = as_changes(messages, broadcasts, manifest, self.told.get(TABLE_ROWS))
         sums, item_server = (seen_by(party, rows) for rows in (self.sums, self.item_server))
         if self.held and broadcasts:
             sums, item_server = placed_sums(sums, broadcasts), placed_sums(item_server, broadcasts)

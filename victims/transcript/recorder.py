@@ -10,8 +10,9 @@ What is declared is what the adversary is taken to know; what is left out, it do
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from threading import Lock
 from typing import Any, Final
@@ -28,15 +29,28 @@ from victims.transcript.given_columns import (
     Numbers,
     array_of,
     items_of,
-    kind_of,
+    kind_name,
     number_of,
     numbers_of,
     round_of,
     rows_of_numbers,
     same_length,
 )
-from victims.transcript.kinds import ATTRIBUTE, INT32_MAX, ITEM, with_implicit
-from victims.transcript.ledger import Ledger, Nobody, check_files
+from victims.transcript.kinds import (
+    ATTRIBUTE,
+    IMPLICIT_NAME,
+    INT32_MAX,
+    ITEM,
+    OF_FACTORS,
+    RECORDED,
+    STANDARD,
+    TABLE_ROWS,
+    Kind,
+    again,
+    named_kind,
+    with_implicit,
+)
+from victims.transcript.ledger import Ledger, Nobody, check_files, rows_again
 from victims.transcript.manifest import CONSTANTS, PULL, SCALE, ClientRule, Manifest, Manifest2
 from victims.transcript.messages import UNTOLD
 from victims.transcript.writer import SERVER, TranscriptWriter
@@ -44,6 +58,8 @@ from victims.transcript.writer import SERVER, TranscriptWriter
 PUBLIC = (*CONSTANTS, SCALE, PULL)
 KEPT_ROUNDS = 4  # whose broadcast is at hand for dense uploads of weights
 OFF_GRID = 1e-6  # of a star
+STEP = 1e-5  # of a difference, about the third root of a rounding error
+MOST_KINDS = 90  # that no attack reads; a manifest has 100 kinds at most
 
 
 class Recorder:
@@ -69,8 +85,14 @@ class Recorder:
         Public numbers (``client_learning_rate``, ``lambda_factors``, ``upload_scale``, ...).
     n_items : int, optional
         Otherwise as many as are broadcast or named.
+    name : str
+        What the system is called, for readers: "our recommender 2.3".
     protocol : str
-        A name for readers.
+        The name of a protocol, where it has one and ``name`` is not given.
+    kinds : mapping of name to mapping
+        ``of`` ("item", "attribute", "client", "model") and ``width`` of rows that no attack reads, where the
+        first call does not tell: without it a name that begins with item, attribute or client is of these,
+        any other of the model that clients share.
     attribute_groups, item_features, defenses, recorded_by
         As in the manifest.
 
@@ -104,7 +126,9 @@ class Recorder:
         rule: Mapping[str, Any] | None = None,
         constants: Mapping[str, Any] | None = None,
         n_items: int | None = None,
+        name: str = "",
         protocol: str = "unknown",
+        kinds: Mapping[str, Mapping[str, Any]] | None = None,
         attribute_groups: Sequence[Sequence[int]] = (),
         item_features: Sequence[Sequence[int]] | None = None,
         defenses: Sequence[Mapping[str, Any]] = (),
@@ -120,7 +144,7 @@ class Recorder:
             "rating_levels": rating_levels,
             "weighting": weighting,
             "constants": constants_of(constants),
-            "protocol": protocol,
+            "protocol": name or protocol,
             "attribute_groups": attribute_groups,
             "item_features": item_features,
             "defenses": list(defenses),
@@ -128,7 +152,13 @@ class Recorder:
         }
         self._ledger = Ledger(size_of("n_items", n_items))
         self._width = 0
-        self._anonymous = self._dense = False
+        self._kinds = {
+            kind_name(one): _held_kind(one, what) for one, what in mapping_of("kinds", kinds).items()
+        }
+        self._held: dict[str, Kind] = {}  # kinds that no attack reads, and that have rows
+        self._more: dict[str, Kind] = {}  # those that are found out at the end
+        self._anonymous = self._dense = self._listed = self._empty = False
+        self._shortest: dict[int, int] = {}  # table of each kind that was uploaded whole
         self._with_references: bool | None = None
         self._with_biases: bool | None = None
         self._weights = self._rule.get("upload") == "weights"
@@ -184,21 +214,34 @@ class Recorder:
             >= 0; the numbers need not be consecutive.
         factors : (n_items, K)
             Row j is about item j (or attribute j).
-        kind : {"item", "attribute", "item-implicit"}
-            The last is a second table of item factors, that of implicit feedback.
+        kind : str
+            "item", "attribute"; "item-implicit", a second table of K item factors, that of implicit feedback;
+            any other name is of rows that are held and that no attack reads: the rest of the model, a
+            further table, one that clients are pulled towards, a basis, user rows.
         to : hashable, optional
-            A client who alone gets, or starts from, these factors; everybody without it.
+            A client who alone gets, or starts from, these factors and biases; everybody without it.
         biases : (n_items,), optional
             What the program adds to the prediction of each item, in stars: biases of items, the mean of all
             ratings. Either all calls give it or none does.
         """
         with self._calling() as ledger:
-            number, code = round_of("round", round_), kind_of(kind)
-            rows = self._vectors("factors", factors)
-            columns: dict[str, np.ndarray | int] = {"index": _count(len(rows)), "factor": rows}
-            columns |= self._biases(biases, len(rows))
+            number, name = round_of("round", round_), kind_name(kind)
+            held = self._held_of(name, "factors", factors)
+            rows = self._vectors("factors", factors, held)
+            code = self._code(name)
             holder = UNTOLD if to is None else ledger.provisional("to", to)
             ledger.check_first_broadcast(number, code, to, holder)
+            if held is not None:
+                _refuse_beside(name, biases=biases)
+                if to is not None:
+                    ledger.number(to)
+                self._hold(
+                    "state", name, held, rows, {"round": number, "holder": holder, "index": _count(len(rows))}
+                )
+                ledger.held(number, code, name, holder)
+                return
+            columns: dict[str, np.ndarray | int] = {"index": _count(len(rows)), "factor": rows}
+            columns |= self._biases(biases, len(rows))
             ledger.check_size(code, len(rows))
             if to is not None:
                 ledger.number(to)
@@ -222,6 +265,7 @@ class Recorder:
         kind: str = "item",
         to: Hashable = SERVER,
         references: Numbers | None = None,
+        basis: Numbers | None = None,
     ) -> None:
         """Record what a client sent, in the order sent.
 
@@ -233,20 +277,44 @@ class Recorder:
         rows : (n_rows, K)
             Gradients, changes or weights.
         items : (n_rows,) whole numbers, optional
-            Items of the rows. Without it there is a row for every item, and those that carry nothing
-            (zeros; for ``rule["upload"] = "weights"``, what was broadcast) are not stored.
-        kind : {"item", "attribute", "item-implicit"}
+            Items of the rows; one may come several times. Without it there is a row for every item, and
+            those that carry nothing (zeros; for ``rule["upload"] = "weights"``, what was broadcast) are not
+            stored: who sent a whole table is, where that does not follow.
+        kind : str
+            As of ``broadcast``; rows of other names are held as they are.
         to : hashable
             A client who receives the rows; ``Recorder.SERVER``; ``Recorder.NEIGHBOURS``, those of ``edge``.
         references : (n_rows, K), optional
             The factors that the rows were computed at, where these are not what was broadcast. Either all
             calls give it or none does.
+        basis : (n, K), optional
+            What the rows are coefficients of, where everybody knows it: rows times basis are recorded.
         """
+        if basis is not None:
+            rows = _product(rows, basis)
         with self._calling() as ledger:
-            number, code = round_of("round", round_), kind_of(kind)
+            number, name = round_of("round", round_), kind_name(kind)
             sender = UNTOLD if client is None else ledger.provisional("client", client)
             receiver = self._receiver(to, client)
+            held, code = self._held_of(name, "rows", rows), self._code(name)
+            if held is not None:
+                _refuse_beside(name, references=references)
+                vectors = self._vectors("rows", rows, held)
+                index = _count(len(vectors)) if items is None else items_of(items)
+                same_length(rows=vectors, items=index)
+                sequence = _count(len(vectors))
+                if client is not None:
+                    sequence += np.int32(ledger.sent(number, sender))
+                    ledger.number(client)
+                    ledger.count(number, sender, index.size, passed_on=to is self.NEIGHBOURS)
+                receiver = ledger.number(to) if receiver >= 0 else receiver
+                ends: dict[str, np.ndarray | int] = {"round": number, "sender": sender, "receiver": receiver}
+                self._hold("messages", name, held, vectors, {**ends, "index": index, "sequence": sequence})
+                ledger.held(number, code, name, None)
+                self._anonymous |= client is None
+                return
             columns = self._columns(rows, items, references)
+            n_sent = len(columns["index"])
             if items is None:
                 keep = self._telling(number, code, sender, columns["gradient"], columns.get("reference"))
                 columns = {name: column[keep] for name, column in columns.items()}
@@ -256,7 +324,6 @@ class Recorder:
             if references is None:
                 ledger.check_known(number, code, size)
             if client is not None:
-                ledger.check_first_upload(number, client, code, index, to)
                 columns["sequence"] += np.int32(ledger.sent(number, sender))
                 ledger.number(client)
                 ledger.upload(number, sender, code, index, to, passed_on=to is self.NEIGHBOURS)
@@ -265,10 +332,46 @@ class Recorder:
                 receiver = ledger.number(to)  # the client may have been numbered just now
             self._width = columns["gradient"].shape[1]
             self._anonymous |= client is None
-            self._dense |= items is None
+            self._listed |= items is not None
             self._with_references = references is not None
             same = {"round": number, "sender": sender, "receiver": receiver, "kind": code}
             self._writer.table("messages").add(index.size, {**same, **columns})
+            if items is None:
+                self._whole(
+                    {"round": number, "sender": sender, "receiver": receiver}, code, n_sent, index.size
+                )
+
+    def jacobian(
+        self,
+        round_: int,
+        score: Callable[[Any, Any, Any], Any],
+        user: Any,
+        factors: Any,
+        rest: Any = None,
+        *,
+        to: Hashable | None = None,
+    ) -> None:
+        """Record how the outputs of the program's own model change with the rows of items.
+
+        The function is called here and is not stored; the Jacobian is, as rows of kind ``item-jacobian``.
+
+        Parameters
+        ----------
+        round_ : int
+        score : callable
+            ``score(user, factors, rest)`` gives an output, or several, for each item, from its row alone.
+        user : array
+            A vector that the adversary knows: of a public user, or the start of everybody.
+        factors : (n_items, K)
+            NumPy arrays are differenced, those of JAX and PyTorch differentiated.
+        rest
+            Whatever else the function needs.
+        to : hashable, optional
+            A client who alone knows it.
+        """
+        self.broadcast(
+            round_, jacobian_of(lambda q: score(user, q, rest), factors), kind="item-jacobian", to=to
+        )
 
     def edge(
         self,
@@ -373,14 +476,65 @@ class Recorder:
         index = _count(len(vectors)) if items is None else items_of(items)
         columns = {"index": index, "sequence": _count(len(vectors)), "gradient": vectors}
         if references is not None:
-            columns["reference"] = self._vectors("references", references, vectors.shape[1])
+            columns["reference"] = self._vectors("references", references, width=vectors.shape[1])
         same_length(rows=vectors, items=index, references=columns.get("reference"))
         remedy = "what was broadcast where nothing else is known"
         _check_same("references", "upload", references, self._with_references, remedy)
         return columns
 
-    def _vectors(self, name: str, values: Numbers, width: int = 0) -> Float[np.ndarray, "rows factors"]:
+    def _whole(self, ends: dict[str, np.ndarray | int], code: int, n_sent: int, n_stored: int) -> None:
+        """Note that a whole table was sent, in a file of its own for the case that this does not follow."""
+        self._dense = True
+        self._empty |= n_stored == 0
+        self._shortest[code] = min(n_sent, self._shortest.get(code, n_sent))
+        columns = {**ends, "index": code, "sequence": UNTOLD, "value": np.full((1, 1), n_sent, np.float64)}
+        self._writer.table(f"messages.{TABLE_ROWS}").add(1, columns)
+
+    def _code(self, name: str) -> int:
+        """Place of a kind among those that there are; a new one gets the next."""
+        names = self._ledger.names
+        return names.index(name) if name in names else len(names)
+
+    def _held_of(self, name: str, what: str, values: Numbers) -> Kind | None:
+        """What rows of a kind are, where no attack reads them."""
+        if name in OF_FACTORS or name in self._held:
+            return self._held.get(name)
+        shape = array_of(what, values).shape
+        width = shape[1] if len(shape) == 2 else 1
+        if name == IMPLICIT_NAME and name not in self._kinds and self._width in (0, width):
+            return None
+        if name == IMPLICIT_NAME and self._ledger.implicit:
+            return None
+        if len(self._held) == MOST_KINDS:
+            raise InputError(
+                f"kind must be one of {MOST_KINDS} at most that no attack reads, got {name!r:.40} beside "
+                "these; record the tables that matter"
+            )
+        declared = self._kinds.get(name, named_kind(name, None))
+        return (
+            declared if declared.width is not None else _held_kind(name, {"of": declared.of, "width": width})
+        )
+
+    def _hold(
+        self,
+        table: str,
+        name: str,
+        kind: Kind,
+        vectors: Float[np.ndarray, "rows numbers"],
+        columns: dict[str, np.ndarray | int],
+    ) -> None:
+        """Put rows of another width into a file of their own until the end."""
+        self._held[name] = kind
+        part = self._writer.table(f"{table}.{list(self._held).index(name)}")
+        part.add(len(vectors), {**columns, "value": vectors})
+
+    def _vectors(
+        self, name: str, values: Numbers, held: Kind | None = None, width: int = 0
+    ) -> Float[np.ndarray, "rows factors"]:
         array = array_of(name, values)
+        if held is not None:
+            assert held.width is not None
+            return rows_of_numbers(name, array.reshape(-1, 1) if array.ndim == 1 else array, held.width)
         width = width or self._width
         if width == 0:
             if array.ndim != 2 or array.shape[1] == 0:
@@ -422,8 +576,8 @@ class Recorder:
         elif "rows" not in rule:
             rule["rows"] = "all" if self._dense else "rated"
             declared["inferred"] = ["rows"]
-        if ledger.implicit:
-            declared["kinds"] = with_implicit(sums=False)
+        kinds = with_implicit(sums=False) if ledger.implicit else dict(STANDARD)
+        declared["kinds"] = kinds | self._held | self._more
         return manifest_of(
             declared,
             rule,
@@ -446,13 +600,91 @@ class Recorder:
             )
         writer.close()
         check_files(writer.folder, ledger)
+        self._join()
         names = {str(number): repr(client) for client, number in ledger.clients.items()}
         write_text(writer.folder / "clients.json", json.dumps(names, indent=1) + "\n", PRIVATE)
         writer.appear(self._manifest(begun=True))
 
+    def _join(self) -> None:
+        """Put rows that no attack reads behind the others; those that come again get a kind of theirs."""
+        writer, ledger = self._writer, self._ledger
+        items, attributes = ledger.n_items, ledger.n_attributes
+        short = any(n < (attributes if code == ATTRIBUTE else items) for code, n in self._shortest.items())
+        if self._dense and (self._listed or self._empty or short):
+            self._more[TABLE_ROWS] = Kind(of="model", role="other", width=1)
+        moved = rows_again(writer.folder) if ledger.again or ledger.items.forgot else np.zeros(0, int)
+        for code in np.unique(moved[moved >= 0]).tolist():
+            of = "attribute" if code == ATTRIBUTE else "item"
+            self._more[again(RECORDED[code])] = Kind(of=of, role="other")  # type: ignore[arg-type]
+        names = [*ledger.names, *self._more]
+        parts = [f"{number}" for number in range(len(self._held))]
+        places = {part: names.index(name) for part, name in zip(parts, self._held, strict=True)}
+        if TABLE_ROWS in self._more:
+            places[TABLE_ROWS] = names.index(TABLE_ROWS)
+        for code in np.unique(moved[moved >= 0]).tolist():
+            moved[moved == code] = names.index(again(RECORDED[code]))
+        writer.join("state", names, places)
+        writer.join("messages", names, places, moved if (moved >= 0).any() else None)
+
 
 def _count(size: int) -> Int[np.ndarray, " rows"]:
     return np.arange(size, dtype=np.int32)
+
+
+def _held_kind(name: str, given: Any) -> Kind:
+    """Check what is declared of rows that no attack reads."""
+    try:
+        return Kind.model_validate(
+            {"of": named_kind(name, None).of, "role": "other", **mapping_of(name, given)}
+        )
+    except ValidationError as error:
+        wrong = first_complaint(error)
+        raise InputError(f"kind {name!r}: {wrong}, got {str(wrong.got)[:80]}") from None
+
+
+def _refuse_beside(kind: str, **given: Numbers | None) -> None:
+    """Rows that no attack reads have nothing beside them."""
+    for name, value in given.items():
+        if value is not None:
+            raise InputError(f"{name} must be left out of rows of kind {kind!r}, which no attack reads")
+
+
+def _product(rows: Numbers, basis: Numbers) -> np.ndarray:
+    """Rows of which coefficients are given."""
+    left, right = array_of("rows", rows), array_of("basis", basis)
+    if left.ndim != 2 or right.ndim != 2 or left.shape[1] != right.shape[0]:
+        raise InputError(
+            f"basis must have a row for each coefficient, got {right.shape} for rows {left.shape}"
+        )
+    return left @ right
+
+
+def jacobian_of(score: Callable[[Any], Any], factors: Any) -> np.ndarray:
+    """Derivatives of each item's outputs by its own row, (n_items, n_outputs K): the K of an output together.
+
+    Examples
+    --------
+    >>> jacobian_of(lambda q: q @ np.array([1.0, 2.0]), np.ones((2, 2))).round(6)
+    array([[1., 2.],
+           [1., 2.]])
+    """
+    module, n_items = type(factors).__module__.partition(".")[0], len(factors)
+    if module == "torch":  # an output depends on one row, so their sum has the slopes of all
+        rows = factors.detach().requires_grad_()
+        outputs = score(rows).reshape(n_items, -1)
+        grad = import_module("torch").autograd.grad
+        slopes = [grad(one.sum(), rows, retain_graph=True)[0].cpu().numpy() for one in outputs.T]
+        return np.concatenate(slopes, axis=1)
+    columns = []
+    for axis in np.eye(factors.shape[1]):
+        along = np.broadcast_to(axis, factors.shape).astype(factors.dtype)
+        if module in ("jax", "jaxlib"):
+            slope = np.asarray(import_module("jax").jvp(score, (factors,), (along,))[1])
+        else:
+            up, down = (np.asarray(score(factors + step * along)) for step in (STEP, -STEP))
+            slope = (up - down) / (2 * STEP)
+        columns.append(slope.reshape(n_items, -1))
+    return np.stack(columns, axis=2).reshape(n_items, -1)
 
 
 def _check_same(name: str, call: str, given: Numbers | None, before: bool | None, remedy: str) -> None:

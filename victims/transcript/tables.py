@@ -26,8 +26,8 @@ from victims.transcript.columns import (
 )
 from victims.transcript.kinds import ATTRIBUTE, INT32_MAX, ITEM, KINDS, OPAQUE, codes
 from victims.transcript.manifest import Manifest
-from victims.transcript.messages import UNTOLD, Broadcast, Messages, Sent, lookup
-from victims.transcript.received import Deliveries, Told, overlapping
+from victims.transcript.messages import UNTOLD, Broadcast, Messages, Sent, Told, lookup
+from victims.transcript.received import Deliveries, overlapping
 from victims.transcript.sort_keys import Column, distinct, equal_to_the_next, order_of
 
 
@@ -96,6 +96,7 @@ class State(NamedTuple):
     sealed: dict[int, pa.Array]  # empty where nothing is encrypted
     held: dict[int, dict[int, Broadcast]]  # what one party alone knows
     other: dict[str, int]  # rows of each kind that no attack reads
+    told: dict[str, Told]  # those rows
 
 
 def read_state(whole: ColumnFile, manifest: Manifest) -> State:
@@ -143,7 +144,8 @@ def read_state(whole: ColumnFile, manifest: Manifest) -> State:
     broadcasts = held.pop(UNTOLD)
     if hidden and held:
         raise InputError(f"{file.path}: rows with a holder must be in the clear")
-    return State(broadcasts, sealed, held, other)
+    told = read_told(whole, manifest) if other else {}
+    return State(broadcasts, sealed, held, other, told)
 
 
 def _of_one_holder_and_round(holder: np.ndarray, rounds: np.ndarray) -> Iterator[slice]:
@@ -249,15 +251,33 @@ def read_told(file: ColumnFile, manifest: Manifest) -> dict[str, Told]:
 
 def _of_kind(whole: ColumnFile, manifest: Manifest, name: str) -> Told:
     file, _ = split_by_kind(whole, [name], kept=True)
-    sender, receiver = (_joined(party_chunks(file, side, manifest)) for side in ("sender", "receiver"))
+    if file.has("sender"):
+        sender, receiver = (_joined(party_chunks(file, side, manifest)) for side in ("sender", "receiver"))
+    else:  # a broadcast
+        receiver = _joined(_holders(file, manifest))
+        sender = np.full_like(receiver, manifest.parties.get("server", -1))
     index, rounds = (
         _joined(integer_chunks(file, column, 0, INT32_MAX, ">= 0")) for column in ("index", "round")
     )
-    value = np.full(index.size, np.nan)  # one number a row; rows of other widths have vectors
-    if file.has("value") and all(pa.types.is_floating(column.type) for column in file.columns("value")):
-        value = np.concatenate(finite_chunks(file, "value", null=True))
+    numbers = _numbers(file, manifest.kinds[name].width, manifest.factors)
     order = np.lexsort([index, sender, receiver, rounds])
-    return Told(*(column[order] for column in (rounds, sender, receiver, index, value)))
+    return Told(*(column[order] for column in (rounds, sender, receiver, index, numbers)))
+
+
+def _numbers(file: ColumnFile, width: int | None, factors: int) -> Float[np.ndarray, "rows width"]:
+    """What rows of a kind hold: a number or a list of its width each, K numbers without one, or nothing."""
+    names = ("value",) if width is not None else ("value", "gradient", "factor")
+    full = (
+        name for name in names if file.has(name) and any(c.null_count < len(c) for c in file.columns(name))
+    )
+    if (name := next(full, "")) == "":
+        return np.full((file.offsets[-1], 1), np.nan)
+    columns = file.columns(name)
+    if all(pa.types.is_floating(column.type) for column in columns):
+        return np.concatenate(finite_chunks(file, name, null=True))[:, None]
+    if any(column.null_count for column in columns):  # or few lists would stand for a table of any size
+        raise InputError(f"{file.path}: either every row of a kind has numbers or none has, got both")
+    return np.concatenate(vector_chunks(file, name, factors if width is None else width), dtype=np.float64)
 
 
 class MessageTable(NamedTuple):

@@ -20,8 +20,17 @@ from victims.common.seeds import Purpose, generator
 from victims.transcript.adversaries import members_of
 from victims.transcript.kinds import ATTRIBUTE, ITEM, KINDS
 from victims.transcript.manifest import ClientRule, Manifest
-from victims.transcript.messages import UNTOLD, Broadcast, Messages, Sums, ascend_in_runs, rows_of, runs_of
-from victims.transcript.received import Copies, Links, Told, Traffic
+from victims.transcript.messages import (
+    UNTOLD,
+    Broadcast,
+    Messages,
+    Sums,
+    Told,
+    ascend_in_runs,
+    rows_of,
+    runs_of,
+)
+from victims.transcript.received import Copies, Links, Traffic
 
 
 @dataclass(frozen=True)

@@ -41,12 +41,12 @@ class Table:
     the dictionary of all kinds that occur.
     """
 
-    def __init__(self, path: Path, columns: pa.Schema, mode: int = PUBLIC) -> None:
+    def __init__(self, path: Path, columns: pa.Schema, mode: int = PUBLIC, most: int = BYTES) -> None:
         self.path = path
         self._columns = columns
         self.n_rows = 0
         self.schema: pa.Schema | None = None
-        self._mode = mode
+        self._mode, self._most = mode, most
         self._buffers: dict[str, np.ndarray] = {}
         self._filled = self._capacity = 0
         self._sink: pa.NativeFile | None = None
@@ -114,7 +114,7 @@ class Table:
         nothing = np.zeros(0, np.int32)
         arrays = {n: column if isinstance(column, np.ndarray) else nothing for n, column in columns.items()}
         width = sum(array.itemsize * int(np.prod(array.shape[1:])) for array in arrays.values())
-        self._capacity = min(ROWS, max(BYTES // width, 1))
+        self._capacity = min(ROWS, max(self._most // width, 1))
         self._buffers = {n: np.empty((self._capacity, *a.shape[1:]), a.dtype) for n, a in arrays.items()}
 
     def _fill(self, size: int, columns: Mapping[str, np.ndarray | int]) -> None:
@@ -173,6 +173,56 @@ def _is_wide(field: pa.Field) -> bool:
     return pa.types.is_fixed_size_list(field.type) and field.type.value_type == pa.float64()
 
 
+def _opened(path: Path, until: ExitStack) -> pa.ipc.RecordBatchFileReader:
+    return until.enter_context(pa.ipc.open_file(until.enter_context(pa.memory_map(str(path)))))
+
+
+def _batches(file: pa.ipc.RecordBatchFileReader) -> Iterator[pa.RecordBatch]:
+    return map(file.get_batch, range(file.num_record_batches))
+
+
+def _write_joined(
+    path: Path,
+    kinds: Sequence[str],
+    main: pa.ipc.RecordBatchFileReader,
+    parts: Sequence[tuple[int, pa.ipc.RecordBatchFileReader]],
+    moved: Int[np.ndarray, " rows"] | None,
+) -> None:
+    """Rows, null where only others have a column; ``value`` holds lists, for the parts differ in width."""
+    fields = [pa.field(field.name, KIND) if field.name == "kind" else field for field in main.schema]
+    if parts:
+        widest = max(
+            (file.schema.field("value").type.value_type for _, file in parts), key=lambda kind: kind.bit_width
+        )
+        fields.append(pa.field("value", pa.list_(widest)))
+    schema, start = pa.schema(fields), 0
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as file:
+        for batch in _batches(main):
+            kind = batch.column("kind").indices.to_numpy()
+            if moved is not None:
+                here = moved[start : start + kind.size]
+                kind = np.where(here < 0, kind, here)
+            start += kind.size
+            file.write_batch(_filled(batch, schema, kind, kinds))
+        for place, part in parts:
+            for batch in _batches(part):
+                file.write_batch(_filled(batch, schema, np.full(batch.num_rows, place), kinds))
+
+
+def _filled(
+    batch: pa.RecordBatch, schema: pa.Schema, kind: np.ndarray, kinds: Sequence[str]
+) -> pa.RecordBatch:
+    columns = {
+        field.name: batch.column(field.name).cast(field.type)
+        if field.name in batch.schema.names
+        else pa.nulls(batch.num_rows, field.type)
+        for field in schema
+        if field.name != "kind"
+    }
+    columns["kind"] = kind_array(kind, kinds)
+    return pa.RecordBatch.from_arrays([columns[field.name] for field in schema], schema=schema)
+
+
 def batch_of(
     schema: pa.Schema,
     size: int,
@@ -195,7 +245,7 @@ def _column(
     values = given if isinstance(given, np.ndarray) else np.full(size, given, np.int32)
     if field.type == KIND:
         return kind_array(values, kinds)
-    if field.type == VECTOR:
+    if field.type == VECTOR or values.ndim == 2:
         return vector_array(values)
     hidden = field.nullable and values.dtype == np.int32 and (values == UNTOLD)
     return pa.array(values, mask=hidden if np.any(hidden) else None)
@@ -263,8 +313,35 @@ class TranscriptWriter:
         """The file of a name; that of the truth is private."""
         if name not in self._tables:
             mode = PRIVATE if name == "truth" else PUBLIC
-            self._tables[name] = Table(self.folder / f"{name}.arrow", TABLES[name], mode)
+            whole, _, part = name.partition(".")
+            most = BYTES // 16 if part else BYTES  # of parts there may be many
+            self._tables[name] = Table(self.folder / f"{name}.arrow", TABLES[whole], mode, most)
         return self._tables[name]
+
+    def join(
+        self,
+        name: str,
+        kinds: Sequence[str],
+        places: Mapping[str, int],
+        moved: Int[np.ndarray, " rows"] | None = None,
+    ) -> None:
+        """Write a closed table again with the rows of ``name.PART`` behind it, each part of another kind.
+
+        ``moved`` are the kinds of rows that get another one, -1 where they stay.
+        """
+        parts = {one: self.folder / f"{name}.{one}.arrow" for one in places}
+        parts = {one: path for one, path in parts.items() if path.exists()}
+        if parts or moved is not None:
+            path = self.folder / f"{name}.arrow"
+            before = path.rename(path.with_suffix(".alone"))
+            with ExitStack() as opened:
+                main, *rest = (_opened(one, opened) for one in (before, *parts.values()))
+                _write_joined(
+                    path, kinds, main, list(zip([places[one] for one in parts], rest, strict=True)), moved
+                )
+            before.unlink()
+        for left in self.folder.glob(f"{name}.*.arrow"):
+            left.unlink()
 
     @contextmanager
     def ending(self) -> Iterator[None]:

@@ -106,3 +106,11 @@ def test_what_is_no_results_is_refused(run, tmp_path, name):
     assert words in error
     assert error.count("\n") == 1
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_no_attack_reads_is_a_fact(tmp_path):
+    from audit.experiments.results import facts_of, write_run
+
+    write_run(tmp_path, [], 1.0, 0, ["mlp.0.weight: 8 rows of 4 numbers", "\x1b[31m: 1 rows"])
+    facts = dict(facts_of(tmp_path / "run.json"))
+    assert facts["held and read by no attack"] == r"mlp.0.weight: 8 rows of 4 numbers; \x1b[31m: 1 rows"

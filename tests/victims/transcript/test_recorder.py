@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from victims.common.errors import InputError, OutputError
@@ -96,7 +97,7 @@ CALLS = {
     "a round that is none": (lambda r: r.broadcast(-1, Q), "round must be >= 0 and fit into 32 bits, got -1"),
     "a kind that is none": (
         lambda r: upload(r, kind="items"),
-        "kind must be one of item, attribute, item-implicit, got 'items'",
+        "or another name, got 'items'; did you mean 'item'",
     ),
     "a second broadcast": (
         lambda r: r.broadcast(0, Q),
@@ -116,14 +117,18 @@ CALLS = {
         lambda r: upload(r, items=[4]),
         "upload must be about items whose factors were broadcast before, got item 4 in round 0, where 4 were",
     ),
-    "an item twice in a call": (
-        lambda r: upload(r, rows=np.ones((3, 2)), items=[2, 1, 2]),
-        "client 'b' must upload each item once in a round, got item 2 again in round 0 for the same receiver",
+    "a name of the format": (lambda r: upload(r, kind="item-again"), "is what the format calls rows of its"),
+    "a name without end": (lambda r: upload(r, kind="w" * 101), "kind must be a name of 1 to 100 printable"),
+    "another width of a kind": (
+        lambda r: upload(r, rows=np.ones((1, 4)), kind="mlp.weight"),
+        "rows must have K = 3 numbers a row",
     ),
-    "an item twice": (
-        lambda r: upload(r, client="a"),
-        "client 'a' must upload each item once in a round, got item 0",
+    "rows of no row": (lambda r: upload(r, rows=np.ones((1, 0)), kind="mlp.0"), "width must be"),
+    "references of rows that are held": (
+        lambda r: upload(r, kind="mlp.0", references=ROW),
+        "references must be left out of rows of kind 'mlp.0', which no attack reads",
     ),
+    "a basis of another size": (lambda r: upload(r, basis=np.ones((3, 2))), "basis must have a row for each"),
     "references in some uploads": (
         lambda r: upload(r, references=ROW),
         "references must be given in every upload or in none, got some after none",
@@ -191,6 +196,7 @@ def begun(path) -> Recorder:
     recorder.broadcast(0, Q)
     recorder.broadcast(0, Q, to="a")
     recorder.upload(0, "a", np.ones((2, 2)), [0, 3])
+    recorder.upload(0, "a", np.ones((2, 3)), kind="mlp.weight")
     recorder.truth("a", [0, 3], [1, 2])
     recorder.attributes("a", [0, 1])
     return recorder
@@ -307,13 +313,14 @@ def test_what_memory_forgets_is_found_in_the_files(tmp_path, monkeypatch, what, 
         if what == "truth":
             upload(recorder)
 
-    if not again:
+    if not again or what == "upload":
         with recorder_of(tmp_path / "t") as recorder:
             calls(recorder)
-        open_transcript(tmp_path / "t")
+        opened = open_transcript(tmp_path / "t")
+        assert opened.other == ({"item-again": 3} if again else {})
         return
-    rule = "truth of client 'a' must name" if what == "truth" else "client 'a' must upload"
-    again, accepted = pytest.raises(InputError, match=f"{rule} each item once.*got item 2 again"), False
+    rule = "truth of client 'a' must name each item once.*got item 2 again"
+    again, accepted = pytest.raises(InputError, match=rule), False
     with again, recorder_of(tmp_path / "t") as recorder:
         calls(recorder)
         accepted = True  # memory had forgotten it
@@ -456,7 +463,7 @@ def test_what_is_not_refused_opens(tmp_path, monkeypatch, seed, batch):
         return
     transcript = open_transcript(tmp_path / "t")
     anonymous = 0 if transcript.anonymous is None else transcript.anonymous.n_rows
-    assert transcript.messages.n_rows + anonymous == expected
+    assert transcript.messages.n_rows + anonymous + sum(transcript.other.values()) == expected
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="lists open files as Linux does")
@@ -484,18 +491,17 @@ def test_a_full_disk_gets_its_space_back(tmp_path):
 
 @pytest.mark.parametrize("kept", [ledger.KEPT, 3])
 def test_each_receiver_may_get_rows_of_its_own(tmp_path, monkeypatch, kept):
-    """Noise of each message, links that drop some: what goes to two is refused no more, twice to one is."""
+    """Noise of each message, links that drop some: to two a row each, twice to one a row that comes again."""
     monkeypatch.setattr(ledger, "KEPT", kept)
     with recorder_of(tmp_path / "t") as recorder:
         recorder.broadcast(0, Q)
         for to, items in (("b", [0, 1]), ("c", [1]), (Recorder.SERVER, [0, 1, 2])):
             recorder.upload(0, "a", np.ones((len(items), 2)), items, to=to)
-        if kept > 3:
-            with pytest.raises(InputError, match="got item 1 again in round 0 for the same receiver"):
-                recorder.upload(0, "a", ROW, [1], to="c")
+        recorder.upload(0, "a", ROW, [1], to="c")
     transcript = open_transcript(tmp_path / "t")
     rows = [transcript.view(who).messages.n_rows for who in ("neighbour:b", "neighbour:c", "server")]
     assert rows == [2, 1, 3]
+    assert transcript.other == {"item-again": 1}
 
 
 def test_a_program_may_fill_its_arrays_anew(tmp_path):
@@ -507,10 +513,169 @@ def test_a_program_may_fill_its_arrays_anew(tmp_path):
             items[:], rows[:], ratings[:] = (first, more), first + 1, more
             recorder.upload(0, "a", rows, items)
             recorder.truth("a", items, ratings)
-        with pytest.raises(InputError, match="got item 0 again"):
-            recorder.upload(0, "a", ROW, [0])
+        recorder.upload(0, "a", ROW, [0])
         with pytest.raises(InputError, match="got item 1 again"):
             recorder.truth("a", [1], [1])
     messages = open_transcript(tmp_path / "t").messages
     assert np.concatenate(messages.index).tolist() == [0, 1, 2, 3]
     assert np.concatenate(messages.gradient)[:, 0].tolist() == [1, 1, 3, 3]
+
+
+W = 2 * np.ones((4, 2))
+HELD = {  # what neural programs send beside rows of items, and what of it is held beside four of them
+    "weights of a network": (
+        lambda r: r.upload(0, "a", np.ones((8, 3)), kind="mlp.0.weight"),
+        {"mlp.0.weight": 8},
+    ),
+    "a bias of the output layer": (lambda r: r.upload(0, "a", [1.0], kind="other"), {"other": 1}),
+    "a second item table": (
+        lambda r: (r.broadcast(0, Q, kind="item-implicit"), r.upload(0, "a", W, kind="item-implicit")),
+        {},
+    ),
+    "one of another width": (
+        lambda r: (
+            r.broadcast(0, np.ones((4, 6)), kind="item-implicit"),
+            r.upload(0, "a", np.ones((4, 6)), kind="item-implicit"),
+        ),
+        {"item-implicit": 8},
+    ),
+    "an item twice": (lambda r: r.upload(0, "a", W[:1], [1]), {"item-again": 1, "table-rows": 1}),
+    "a table that a client is pulled towards": (lambda r: r.broadcast(0, 3 * Q, to="a"), {}),
+    "one beside that which it starts from": (
+        lambda r: r.broadcast(0, Q, kind="item-pull", to="a"),
+        {"item-pull": 4},
+    ),
+    "user rows of a shared model": (lambda r: r.upload(0, "a", W, [0, 7, 7, 9], kind="user"), {"user": 4}),
+    "rows of nobody": (lambda r: r.upload(0, None, W, kind="mlp.0.weight", to="b"), {"mlp.0.weight": 4}),
+}
+
+
+@pytest.mark.parametrize("case", HELD)
+def test_what_neural_programs_send(tmp_path, case):
+    """It is held, counted and listed, and rows of items are read as they are without it."""
+    calls, held = HELD[case]
+    for path, more in ((tmp_path / "t", calls), (tmp_path / "plain", lambda r: None)):
+        with recorder_of(path, kinds={"user": {"of": "client"}}) as recorder:
+            recorder.broadcast(0, Q)
+            recorder.upload(0, "a", W)
+            more(recorder)
+    opened, plain = open_transcript(tmp_path / "t"), open_transcript(tmp_path / "plain")
+    assert opened.other == held
+    for name in ("index", "gradient", "sequence"):
+        pairs = zip(getattr(opened.messages, name), getattr(plain.messages, name), strict=False)
+        assert all(np.array_equal(one, other) for one, other in pairs)
+    assert [
+        one.removeprefix("messages") for one in os.listdir(tmp_path / "t") if one.startswith("messages")
+    ] == [".arrow"]
+
+
+def test_rows_that_are_held_are_who_they_are_for(tmp_path):
+    with recorder_of(tmp_path / "t", kinds={"user": {"of": "client", "width": 3}}) as recorder:
+        recorder.broadcast(0, Q)
+        recorder.broadcast(0, np.float32([[1, 2, 3]]), kind="mlp.0.weight")
+        recorder.broadcast(0, [[4, 5, 6]], kind="mlp.0.weight", to="b")
+        recorder.upload(0, "a", W, to="c")
+        recorder.upload(0, "a", [[7, 8, 9]], [5], kind="user", to="c")
+    opened = open_transcript(tmp_path / "t")
+    seen = {}
+    for who in "abc":
+        told = opened.view(f"client:{who}").told
+        seen[who] = {name: rows.numbers.tolist() for name, rows in told.items()}
+    network, user = [[1.0, 2.0, 3.0]], [[7.0, 8.0, 9.0]]
+    assert seen["a"] == seen["c"] == {"mlp.0.weight": network, "user": user}
+    assert sorted(seen["b"]["mlp.0.weight"]) == [*network, [4.0, 5.0, 6.0]]
+
+
+def test_items_that_come_again_are_told_by_their_place(tmp_path):
+    """The first row of an item is the one that attacks read; the others are held in the order sent."""
+    rows = np.arange(10.0).reshape(5, 2)
+    with recorder_of(tmp_path / "t") as recorder:
+        recorder.broadcast(0, Q)
+        recorder.upload(0, "a", rows, [1, 2, 1, 0, 1])
+        recorder.upload(0, "b", rows[:1], [1])
+    view = open_transcript(tmp_path / "t").view("server")
+    table = pa.ipc.open_file(tmp_path / "t" / "messages.arrow").read_all().to_pandas()
+    assert view.messages.n_rows == 4
+    assert view.told["item-again"].numbers.tolist() == rows[[2, 4]].tolist()
+    assert table.loc[table["kind"] == "item-again", "sequence"].tolist() == [2, 4]
+
+
+@pytest.mark.parametrize("upload", ["gradient", "weights"])
+def test_unchanged_rows_are_told_from_those_that_are_not_sent(tmp_path, upload):
+    """Of a list they stay, also where others send tables; who sent a table, even an empty one, is told."""
+    before = Q if upload == "weights" else 0 * Q
+    after = before + np.array([[0.1], [0], [0.2], [0]])
+    with recorder_of(tmp_path / "t", rule={"upload": upload}) as recorder:
+        recorder.broadcast(0, Q)
+        recorder.upload(0, "table", after)
+        recorder.upload(0, "list", after[:2], [0, 1])
+        recorder.upload(0, "nothing", before)
+        recorder.upload(0, "part", after[:2])
+    opened = open_transcript(tmp_path / "t")
+    sent = {0: [0, 2], 1: [0, 1], 3: [0]}
+    messages = opened.view("server").messages
+    sender, index = np.concatenate(messages.sender), np.concatenate(messages.index)
+    assert {user: index[sender == user].tolist() for user in np.unique(sender).tolist()} == sent
+    tables = opened.told["table-rows"]
+    assert dict(zip(tables.sender.tolist(), tables.value.tolist(), strict=True)) == {0: 4, 2: 4, 3: 2}
+
+
+def test_rows_of_a_known_basis(tmp_path):
+    basis = np.array([[1.0, 1.0], [0.0, 2.0], [3.0, 0.0]])
+    with recorder_of(tmp_path / "t") as recorder:
+        recorder.broadcast(0, Q)
+        recorder.broadcast(0, basis, kind="item-basis")
+        recorder.upload(0, "a", [[1.0, 2.0, 0.0]], [3], basis=basis)
+    view = open_transcript(tmp_path / "t").view("server")
+    assert view.messages.gradient[0].tolist() == [[1.0, 5.0]]
+    assert view.told["item-basis"].numbers.tolist() == basis.tolist()
+
+
+def test_biases_of_each_receiver(tmp_path):
+    with recorder_of(tmp_path / "t") as recorder:
+        recorder.broadcast(0, Q, biases=np.ones(4))
+        recorder.broadcast(0, Q, biases=2 * np.ones(4), to="b")
+        recorder.upload(0, "a", W, to="b")
+    opened = open_transcript(tmp_path / "t")
+    seen = [opened.view(who).broadcasts[0].bias.tolist() for who in ("server", "client:b")]
+    assert seen == [[1.0] * 4, [2.0] * 4]
+
+
+LISTS = {
+    "another length": (pa.array([[1.0, 2.0], [1.0]]), "value must have 2 .width of the kind. numbers, got 1"),
+    "some without": (
+        pa.array([[1.0, 2.0], None]),
+        "either every row of a kind has numbers or none has, got both",
+    ),
+    "no numbers": (pa.array([[1.0, 2.0], [1.0, np.inf]]), "value must be finite"),
+    "words": (pa.array([["a", "b"], ["c", "d"]]), "value must be fixed_size_list"),
+}
+
+
+@pytest.mark.parametrize("case", LISTS)
+def test_hostile_rows_of_other_widths(tmp_path, case):
+    column, message = LISTS[case]
+    with recorder_of(tmp_path / "t") as recorder:
+        recorder.broadcast(0, Q)
+        recorder.upload(0, "a", W[:1], [0])
+        recorder.upload(0, "a", W[:2], kind="mlp.0.weight")
+    file = tmp_path / "t" / "messages.arrow"
+    table = pa.ipc.open_file(file).read_all()
+    nothing = pa.nulls(1, column.type)
+    table = table.set_column(table.column_names.index("value"), "value", pa.chunked_array([nothing, column]))
+    file.unlink()
+    with pa.ipc.new_file(file, table.schema) as out:
+        out.write_table(table.combine_chunks())
+    with pytest.raises(InputError, match=message):
+        open_transcript(tmp_path / "t")
+
+
+def test_more_kinds_than_there_may_be(tmp_path):
+    with recorder_of(tmp_path / "t") as recorder:
+        recorder.broadcast(0, Q)
+        recorder.upload(0, "a", ROW, [0])
+        for number in range(90):
+            recorder.upload(0, "a", [1.0], kind=f"layer.{number}")
+        with pytest.raises(InputError, match="kind must be one of 90 at most that no attack reads"):
+            recorder.upload(0, "a", [1.0], kind="layer.90")
+    assert len(open_transcript(tmp_path / "t").other) == 90
