@@ -30,6 +30,7 @@ from audit.keys import view_of
 from audit.plugins import said
 from audit.rating_data import as_real, label_of, ratings_of, sample_of
 from audit.scoring.ceiling import Ceiling
+from audit.scoring.clients import Client, client_table, clients_of
 from audit.scoring.decoder import ceilings, obstacle
 from audit.scoring.files import read_reconstruction
 from audit.scoring.pseudonyms import Senders, senders_of
@@ -181,6 +182,7 @@ class Scored:
     metrics: list[Row]  # one row for each metric
     bins: list[Bin]  # empty unless reliability was asked for and the attack gave probabilities
     no_ceiling: str  # why there is no ceiling under a defense, or nothing
+    clients: list[Client]  # of whom how much is recovered; empty where answers are about nobody by name
 
     @property
     def rows(self) -> list[Row]:
@@ -237,7 +239,8 @@ def score(
     senders = _senders(recorded, adversary, found)
     scores = score_reconstruction(found, manifest, known, ceilings=limits, senders=senders, seed=seed)
     bins = reliability(found, manifest, known, seed) if with_reliability else []
-    return Scored(found, manifest, adversary, [as_record(one) for one in scores], bins, why)
+    clients = list(clients_of(found.attack, client_table(found, known, scores)))
+    return Scored(found, manifest, adversary, [as_record(one) for one in scores], bins, why, clients)
 
 
 def _attacked(

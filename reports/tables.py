@@ -151,6 +151,22 @@ def reliability_table(bins: Sequence[Row]) -> Sheet:
     return Sheet(title, ("answers about", *numbers), lines, right=numbers)
 
 
+def clients_table(rows: Sequence[Row], title: str) -> Sheet:
+    """Tabulate of whom how much is recovered, those of whom most is first."""
+    shares = ("recovered", "guess", "claim")
+    order = sorted(rows, key=lambda row: (number(row["recovered"]) == "-", -np.nan_to_num(row["recovered"])))
+    lines = [
+        (
+            *([str(row["name"])] if "name" in row else []), str(row["client"]), str(row["items"]),
+            *(number(row[name]) for name in shares), str(row["what"]), str(row["attack"]),
+        )
+        for row in order
+    ]  # fmt: skip
+    named = ("name",) if rows and "name" in rows[0] else ()
+    numbers = ("client", "items", *shares)
+    return Sheet(title, (*named, *numbers, "of", "attack"), lines, right=numbers)
+
+
 def sweep_table(rows: Sequence[Row], title: str, attack: str) -> Sheet:
     """Tabulate scenarios, scales and numbers of rounds: value, interval, guess, ceiling and its share."""
     metric = "rating_accuracy"

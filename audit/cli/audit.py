@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +18,7 @@ from audit.cli.options import (
     ComponentsOption,
     DistributedOption,
     FailOnOption,
+    NamesOption,
     changed,
     examples,
     from_plan,
@@ -28,9 +29,13 @@ from audit.cli.output import Output, accounts_as_json, show_accounts
 from audit.experiments.plan import Audit, GivenRecording
 from audit.option_texts import parse_seconds
 from audit.shell.progress import ProgressBar
+from victims.common.errors import InputError
+from victims.common.files import refuse_unwritable
 
 if TYPE_CHECKING:
+    from audit.experiments.attack_cells import Attempt
     from audit.experiments.auditing import Audited, AuditedRecording
+    from audit.experiments.cells import Cell
     from victims.data.ratings import Ratings
 
 ONE_PROCESS = 1
@@ -69,6 +74,13 @@ def audit(
     ] = None,
     community: CommunityOption = None,
     item_components: ComponentsOption = None,
+    by_client: Annotated[
+        Path | None,
+        typer.Option(
+            help="Also write here (CSV) of whom how much is recovered, by which attack, and what it claims."
+        ),
+    ] = None,
+    names: NamesOption = False,
     fail_on: FailOnOption = None,
     against: AgainstOption = None,
     junit: JunitOption = None,
@@ -82,6 +94,10 @@ def audit(
     ] = None,
 ) -> None:
     """Run victims, attack them, score, print the table, write RESULTS/."""
+    if by_client is not None:
+        refuse_unwritable(by_client.parent)
+    if names and (by_client is None or transcript is None):
+        raise InputError("--names is about lines of --by-client, and lies beside --transcript; give both")
     limit = None if within is None else parse_seconds("--within", within)
     if any("attack=" in text for text in fail_on or ()):
         plan = replace(plan, exhaustive=True)
@@ -95,7 +111,7 @@ def audit(
         given = {name: getattr(plan, name) for name in shared}
         given["adversary"] = "" if plan.adversary == Audit.adversary else plan.adversary
         recording = GivenRecording(transcript, truth, **given)
-        _audit_recording(recording, output, out, fail_on or [], against, junit, limit)
+        _audit_recording(recording, output, out, fail_on or [], against, junit, limit, by_client, names)
         return
     from audit.cli.gate import OF_ATTACKS, Vocabulary
     from audit.epsilon.accounts import accounts_of
@@ -130,6 +146,8 @@ def audit(
         found.ratings, n_rounds=max(plan.rounds) + 1, seed=plan.seed, adversary=plan.adversary,
     )  # fmt: skip
     show_accounts(output, accounts)
+    if by_client is not None:
+        _write_clients(output, by_client, auditing.cells_of(plan, found.ratings, out))
     _finish(output, found, out, build, accounts=accounts_as_json(accounts))
 
 
@@ -141,11 +159,13 @@ def _audit_recording(
     against: Path | None,
     junit: Path | None,
     within: float | None,
+    by_client: Path | None,
+    names: bool,
 ) -> None:
     from audit.cli.gate import OF_ATTACKS, OF_CLAIMED, Vocabulary
     from audit.experiments import auditing
     from audit.experiments.ladder import expected
-    from victims.transcript.adversaries import called_by_name
+    from victims.transcript.adversaries import called_by_name, names_of
 
     asked = plan.adversary
     plan, opened = auditing.opened(plan)
@@ -177,12 +197,29 @@ def _audit_recording(
             "There is no truth to score against: clients_answered counts those for whom an attack, which "
             "abstains where nothing fits, has an answer; guess: the same on shuffled uploads."
         )
+    if by_client is not None:
+        cells = auditing.cells_on(plan, opened, out)
+        _write_clients(output, by_client, cells, names_of(opened.path) if names else None)
     held = [f"{kind}: {amount}" for kind, amount in opened.unread.items()]
     if held:
         output.show(f"Held and read by no attack: {'; '.join(held)}.")
     _finish(
         output, found, out, build, held=held, contradictions=[one._asdict() for one in found.contradictions]
     )
+
+
+def _write_clients(
+    output: Output, path: Path, cells: list[Cell[Attempt]], names: Mapping[int, str] | None = None
+) -> None:
+    """Write of whom how much is recovered, with names where they were asked for."""
+    from audit.experiments.auditing import clients_of
+    from audit.experiments.results import write_table
+
+    lines = clients_of(cells)
+    if names is not None:
+        lines = [{"name": names.get(line["client"], ""), **line} for line in lines]
+    write_table(path, lines)
+    output.show(f"{len(lines)} lines about clients in {path}")
 
 
 def _finish(output: Output, found: Audited | AuditedRecording, out: Path, build: Build, **more: Any) -> None:

@@ -105,6 +105,10 @@ CommunityOption = Annotated[
     int | None,
     typer.Option(min=1, help="Let a random sample of this many clients be all that there are."),
 ]
+NamesOption = Annotated[
+    bool,
+    typer.Option("--names", help="With --by-client: also the clients' names, which lie beside a recording."),
+]
 FailOnOption = Annotated[
     list[str] | None,
     typer.Option(

@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from audit.cli.options import FailOnOption, JsonOption, QuietOption, SeedOption, examples
+from audit.cli.options import FailOnOption, JsonOption, NamesOption, QuietOption, SeedOption, examples
 from audit.cli.output import Output, judge
+from victims.common.errors import InputError
 
 EXAMPLES = examples(
     "factorleak score RECONSTRUCTION.arrow --truth demo.truth.arrow",
@@ -29,6 +30,10 @@ def score(
     reliability: Annotated[
         bool, typer.Option(help="Also show whether the attack's own probabilities are right.")
     ] = False,
+    by_client: Annotated[
+        bool, typer.Option("--by-client", help="Also show of whom how much is recovered.")
+    ] = False,
+    names: NamesOption = False,
     fail_on: FailOnOption = None,
     seed: SeedOption = 0,
     quiet: QuietOption = False,
@@ -37,11 +42,15 @@ def score(
     """Score a reconstruction against the truth, beside the best guess without the transcript."""
     from audit import actions
     from audit.cli.gate import parse
+    from audit.scoring.clients import as_records
     from audit.scoring.verdicts import grouped
-    from reports.tables import reliability_table, score_table
+    from reports.tables import clients_table, reliability_table, score_table
+    from victims.transcript.adversaries import names_of
 
     output = Output(quiet, as_json)
     bars = parse(fail_on or [])
+    if names and (not by_client or transcript is None):
+        raise InputError("--names is about lines of --by-client, and lies beside --transcript; give both")
     with output.progress("score"):
         found = actions.score(
             reconstruction, truth, transcript=transcript, with_reliability=reliability, seed=seed
@@ -60,5 +69,9 @@ def score(
         output.show(f"no ceiling: {found.no_ceiling}")
     for reason, count in grouped(read.abstained.values())[:5]:
         output.show(f"abstained on {count} (they count with the best guess): {reason}")
-    output.finish(found.content(reliability))
+    content = found.content(reliability)
+    if by_client:
+        content["clients"] = as_records(found.clients, names_of(transcript) if names and transcript else None)
+        output.show(clients_table(content["clients"], f"Of whom {read.attack} recovers how much"))
+    output.finish(content)
     judge(bars, found.rows)

@@ -35,13 +35,14 @@ from audit.experiments.scenarios import obstacle_of
 from audit.factories import make_victim
 from audit.keys import view_of
 from audit.registry import entry, recorded_name
+from audit.scoring.clients import client_table
 from audit.scoring.decoder import ceilings, computable
 from audit.scoring.metrics import DIFFERENCES, RATED_SET_METRICS, SIZES
 from audit.scoring.nulls import FEWEST_LISTS, Replicates, replicates_of_scores
 from audit.scoring.pseudonyms import senders_of
 from audit.scoring.statistics import FEWEST, LEAK_LEVEL
 from audit.scoring.truth import Truth
-from audit.scoring.verdicts import INCONCLUSIVE
+from audit.scoring.verdicts import INCONCLUSIVE, Score
 from audit.shell.progress import lasting
 from victims.protocols.base import Victim
 from victims.transcript.recorded import Transcript
@@ -214,7 +215,9 @@ def _prepare(cell: Cell[Attempt], given: Any, say: Say) -> tuple[Transcript, Tru
     )
 
 
-def _measure(cell: Cell[Attempt], recording: tuple[Transcript, Truth | None], say: Say) -> list[Row]:
+def _measure(
+    cell: Cell[Attempt], recording: tuple[Transcript, Truth | None], say: Say
+) -> tuple[list[Row], np.ndarray | None]:
     return rows_of(cell.task, *recording, say)
 
 
@@ -231,8 +234,10 @@ PROCEDURE: Procedure[Attempt, Any, tuple[Transcript, Truth | None]] = Procedure(
 )
 
 
-def rows_of(attempt: Attempt, transcript: Transcript, truth: Truth | None, say: Say) -> list[Row]:
-    """Attack a recording, score the answer, and say how the attack fared.
+def rows_of(
+    attempt: Attempt, transcript: Transcript, truth: Truth | None, say: Say
+) -> tuple[list[Row], np.ndarray | None]:
+    """Attack a recording, score the answer, and say how the attack fared, and with each client.
 
     ``seconds`` of each row is all that was spent for them, permutation replicates included.
     """
@@ -245,10 +250,11 @@ def rows_of(attempt: Attempt, transcript: Transcript, truth: Truth | None, say: 
     answer = _answer(attempt, view, truth, say)
     if attempt.scores_alone and truth is not None:
         limits = ceilings(view, truth) if attempt.bounded and computable(view) else None
-        return metric_rows(attempt.columns, answer, view.manifest, truth, ceilings=limits)
-    rows = _rows(attempt, transcript, view, truth, answer, say)
+        return metric_rows(attempt.columns, answer, view.manifest, truth, ceilings=limits), None
+    scores: list[Score] = []
+    rows = _rows(attempt, transcript, view, truth, answer, say, scores)
     seconds = time.perf_counter() - start
-    return [{**row, "seconds": seconds} for row in rows]
+    return [{**row, "seconds": seconds} for row in rows], client_table(answer, truth, scores)
 
 
 def _answer(attempt: Attempt, view: View, truth: Truth | None, say: Say) -> Reconstruction:
@@ -275,6 +281,7 @@ def _rows(
     truth: Truth | None,
     answer: Reconstruction,
     say: Say,
+    scores: list[Score],
 ) -> list[Row]:
     """The rows of an answer, held against what the attack recovers from permuted rows."""
     attack, manifest = attempt.seeded, transcript.manifest
@@ -301,6 +308,7 @@ def _rows(
             senders=senders,
             replicates=replicates,
             by_group=True,
+            scored=scores.extend,
         )
 
     rows = score()

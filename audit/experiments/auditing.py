@@ -11,6 +11,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from attacks.identify.identification import Contradiction
 from attacks.identify.identify import identify
 from audit.code_identity import code_used
@@ -21,13 +23,14 @@ from audit.experiments.ladder import by_cost, is_exhaustive
 from audit.experiments.options import SECONDS, check, each_once, refuse_idle_options
 from audit.experiments.plan import Audit, GivenRecording
 from audit.experiments.recordings import lists_open, other_adversary, uploads_name_lists, users_of_others
-from audit.experiments.results import Row
+from audit.experiments.results import Row, read_beside
 from audit.experiments.runner import Experiment, run_grid
 from audit.experiments.scenarios import check_adversary, check_numbered, scenarios
 from audit.experiments.workers import Cluster
 from audit.factories import attackers_of, make_attack, make_defenses
 from audit.keys import view_of
 from audit.registry import entries, entry, is_guess
+from audit.scoring.clients import TABLE, strongest
 from audit.scoring.truth import Truth, factors_beside, read_truth
 from victims.common.errors import InputError
 from victims.common.files import refuse_unwritable, write_text
@@ -40,6 +43,7 @@ from victims.transcript.beside import key_path, truth_path
 from victims.transcript.reader import open_transcript
 from victims.transcript.recorded import Transcript
 
+PLACE = ("update", "weighting", "adversary")  # of lines about clients
 PACKAGES = ("factorleak", "numpy", "scipy", "jax")  # whose versions are kept beside the results
 NO_SERVER = (
     "Clients send to each other here, and nothing to a server: --adversary neighbour:0 is what client 0 "
@@ -133,6 +137,21 @@ def cells_of(plan: Audit, ratings: Ratings, directory: Path) -> list[Cell[Attemp
         )
     )
     return attack_cells.cells_of(attempts, content_of(ratings), directory)
+
+
+def clients_of(cells: Sequence[Cell[Attempt]]) -> list[Row]:
+    """Say of whom how much is recovered, by which attack, from what lies beside finished cells."""
+    tables: dict[tuple[str, ...], dict[str, np.ndarray]] = {}
+    for cell in cells:
+        table = read_beside(cell.path, len(TABLE))
+        if table is not None and not is_guess(cell.task.attack):
+            place = tuple(str(cell.task.columns[name]) for name in PLACE)
+            tables.setdefault(place, {})[cell.task.attack] = table
+    return [
+        {**dict(zip(PLACE, place, strict=True)), **line._asdict()}
+        for place, found in tables.items()
+        for line in strongest(found)
+    ]
 
 
 EXPERIMENT = Experiment(settled, cells_of, PROCEDURE)
@@ -273,7 +292,7 @@ def audit_recording(
     check_adversary(plan.adversary)
     truth = None if plan.truth is None else _truth_of(plan.truth, plan, transcript)
     deadline = None if within is None else start + within
-    cells = attack_cells.cells_of(_attempts_on_it(plan, transcript), _content(plan), directory)
+    cells = cells_on(plan, transcript, directory)
     rows = run_grid(
         cells, PROCEDURE, (transcript, truth), directory, report=report, found=found, deadline=deadline
     )
@@ -282,6 +301,11 @@ def audit_recording(
     contradictions = identify(view).contradictions(view.manifest)
     hint, seconds = other_adversary(transcript, view), time.monotonic() - start
     return AuditedRecording(plan, transcript, rows, contradictions, seconds, hint, lists_open(view, truth))
+
+
+def cells_on(plan: GivenRecording, transcript: Transcript, directory: Path) -> list[Cell[Attempt]]:
+    """List the cells of an audit of a recording."""
+    return attack_cells.cells_of(_attempts_on_it(plan, transcript), _content(plan), directory)
 
 
 def _truth_of(path: Path, given: GivenRecording, transcript: Transcript) -> Truth:

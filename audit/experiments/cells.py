@@ -22,7 +22,7 @@ import numpy as np
 import psutil
 from filelock import FileLock, Timeout
 
-from audit.experiments.results import COLUMNS, Row, write_user_errors
+from audit.experiments.results import COLUMNS, Row, write_beside
 from audit.plugins import said
 from audit.shell.deadline import OutOfTime, until
 from audit.shell.debugging import trace
@@ -218,12 +218,11 @@ class Procedure(Generic[Task, Given, Prepared]):
     # for each of them
     prepare: Callable[[Cell[Task], Given, Say], Prepared]
     # the rows of a cell, a pure function of the cell and of what is prepared. An ``InputError`` says that the
-    # request was wrong, and ends the run; another error is a failed row
-    measure: Callable[[Cell[Task], Prepared, Say], list[Row]]
+    # request was wrong, and ends the run; another error is a failed row. With the rows may come an array that
+    # is kept beside them
+    measure: Callable[[Cell[Task], Prepared, Say], list[Row] | tuple[list[Row], np.ndarray | None]]
     # the rows of a cell that could not be finished; it may raise the error, which then ends the run
     failed: Callable[[Task, Exception], list[Row]]
-    # an array that is kept beside the rows of a cell, from the cell and what is prepared
-    beside: Callable[[Cell[Task], Prepared], np.ndarray] | None = None
     # why a cell is not needed, from its task and the rows of its batch so far; empty where it is
     unneeded: Callable[[Task, Sequence[Row]], str] | None = None
 
@@ -315,7 +314,7 @@ def keep(cell: Cell[Task], done: Done) -> None:
     """Write a finished cell; one that failed or was not run is not kept."""
     if cell.path is not None and not any(row["status"] in UNKEPT for row in done.rows):
         if done.beside is not None:
-            write_user_errors(cell.path, done.beside)
+            write_beside(cell.path, done.beside)
         write_cell(cell.path, done.rows, done.seconds)
 
 
@@ -382,10 +381,8 @@ def _measured(
     """The rows of a cell, and what is kept beside them where none failed."""
     try:
         with until(deadline):
-            rows = procedure.measure(cell, prepared, say)
-        if procedure.beside is None or any(row["status"] == "failed" for row in rows):
-            return rows, None
-        return rows, procedure.beside(cell, prepared)
+            found = procedure.measure(cell, prepared, say)
+        return found if isinstance(found, tuple) else (found, None)
     except (InputError, OutputError, KeyboardInterrupt):
         raise
     except OutOfTime:

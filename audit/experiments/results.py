@@ -25,7 +25,6 @@ import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from audit.plugins import own_code
-from audit.scoring.prediction_errors import UserErrors
 from victims.common.errors import InputError, printable
 from victims.common.files import json_of, replacing, write_text
 
@@ -72,10 +71,7 @@ def write_results(rows: list[Row], directory: Path) -> None:
     columns = {name: [_known(row.get(name)) for row in rows] for name in columns_of(rows)}
     text = json.dumps([finite(row) for row in rows], indent=1) + "\n"
     write_text(directory / RESULTS, text)
-    with replacing(directory / "results.csv") as partial, partial.open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows(map(_no_formula, zip(*columns.values(), strict=True)))
+    write_table(directory / "results.csv", [{**dict.fromkeys(columns), **row} for row in rows])
     with replacing(directory / "results.parquet") as partial:
         pq.write_table(pa.table({name: _column(cells) for name, cells in columns.items()}), partial)
 
@@ -150,21 +146,31 @@ def _cell(where: str, name: str, value: Any) -> Any:
     return value
 
 
-def write_user_errors(cell: Path, sums: np.ndarray) -> None:
-    """Keep the sums of one training."""
+def write_beside(cell: Path, columns: np.ndarray) -> None:
+    """Keep numbers of clients beside the rows of a cell: a row for each column of them."""
     with replacing(_beside(cell)) as partial, partial.open("wb") as file:
-        np.save(file, sums, allow_pickle=False)
+        np.save(file, columns, allow_pickle=False)
 
 
-def read_user_errors(cell: Path, n_users: int) -> UserErrors | None:
-    """Read the sums of one training."""
+def read_beside(cell: Path | None, n_columns: int) -> np.ndarray | None:
+    """Read the numbers beside the rows of a cell."""
+    if cell is None:
+        return None
     try:
         table = np.load(_beside(cell), allow_pickle=False, mmap_mode="r")
     except (OSError, ValueError):
         return None
-    if table.shape != (3, n_users) or table.dtype != np.float64:
+    if table.ndim != 2 or table.shape[0] != n_columns or table.dtype != np.float64:
         return None
-    return UserErrors(*np.array(table)[:, None])
+    return np.array(table)
+
+
+def write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write rows as CSV; a text that a spreadsheet would take for a formula stands behind an apostrophe."""
+    with replacing(path) as partial, partial.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(columns := list(dict.fromkeys(name for row in rows for name in row)))
+        writer.writerows(_no_formula([_known(row.get(name)) for name in columns]) for row in rows)
 
 
 def _beside(cell: Path) -> Path:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Int
 
 from attacks.base import RELATIVE, Progress, Reconstruction, Scope, silent
 from audit.experiments.answers import REPLICATE_SECONDS, SeededAttack, few_clients, permuted_answers
@@ -15,6 +15,7 @@ from audit.experiments.results import Row, make_row
 from audit.experiments.workers import KilledError
 from audit.registry import is_guess
 from audit.scoring.ceiling import Ceiling
+from audit.scoring.clients import claims
 from audit.scoring.groups import group_scores
 from audit.scoring.metrics import UserScores
 from audit.scoring.nulls import FEWEST_REPLICATES, Replicates, made_in_words, replicates_of_answers
@@ -27,6 +28,7 @@ from audit.scoring.verdicts import (
     LEAK,
     NO_EVIDENCE,
     NOT_TESTED,
+    Score,
     Summary,
     as_record,
     in_words,
@@ -35,7 +37,7 @@ from audit.scoring.verdicts import (
 )
 from victims.common.errors import InputError, one_line, words_of
 from victims.transcript.manifest import Manifest
-from victims.transcript.view import ITEM, View
+from victims.transcript.view import View
 
 ALONE = {  # why there is no number of ratings
     Scope.RATED_SET: "it reads which items are rated and nothing else",
@@ -58,6 +60,7 @@ def metric_rows(
     senders: Senders | None = None,
     replicates: Replicates | None = None,
     by_group: bool = False,
+    scored: Callable[[Sequence[Score]], None] = silent,
 ) -> list[Row]:
     """Score an answer, or say why the attack does not apply.
 
@@ -74,6 +77,7 @@ def metric_rows(
         senders=senders,
         replicates=replicates,
     )
+    scored(scores)
     rows = [make_row(**shared, **as_record(one), status="ran") for one in scores]
     if by_group and not is_guess(reconstruction.attack):
         groups = group_scores(scores, reconstruction, manifest, truth)
@@ -135,7 +139,7 @@ def claimed_rows(
     rows = [_answered_row(columns, attack, view, answer, progress)]
     if answer.scope == Scope.RATED_SET:
         rows.append(inapplicable_row(columns, answer, ALONE[answer.scope]))
-    certainty = _certainty(answer)
+    _, certainty = claims(answer)
     if certainty.size:
         low, high = interval(certainty, attack.seed)
         rows.append(
@@ -239,15 +243,3 @@ def _why_no_leak(summary: Summary, p_value: float, n_replicates: int) -> str:
 
 def _has_answer(answer: Reconstruction, users: np.ndarray) -> Bool[np.ndarray, " users"]:
     return ~np.isin(users, list(answer.abstained))
-
-
-def _certainty(answer: Reconstruction) -> Float[np.ndarray, " users"]:
-    """The attack's own probability of its ratings, mean of each client that has some."""
-    means = []
-    for block in answer.blocks:
-        if block.probability is None or answer.scope in RELATIVE:
-            continue
-        items = np.broadcast_to(block.kind == ITEM, block.value.shape) & ~np.isnan(block.probability)
-        some = items.any(axis=1)
-        means.append(np.mean(block.probability[some], axis=1, where=items[some]))
-    return np.concatenate(means) if means else np.zeros(0)

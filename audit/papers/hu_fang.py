@@ -18,7 +18,7 @@ import numpy as np
 from audit.code_identity import code_used
 from audit.experiments.cells import Cell, Procedure, Say, cell_path, content_of
 from audit.experiments.options import check, each_once, refuse_said_elsewhere, refuse_too_many
-from audit.experiments.results import Row, make_row, read_user_errors
+from audit.experiments.results import Row, make_row, read_beside
 from audit.experiments.rows import failed_row
 from audit.experiments.runner import Experiment
 from audit.experiments.scenarios import NOWHERE, TESTED, VICTIM, system_of
@@ -145,9 +145,9 @@ def _train(cell: Cell[Training], ratings: Ratings, say: Say) -> Errors:
     return Errors(of_system, of_mean, test.users, time.perf_counter() - begin)
 
 
-def _measure(cell: Cell[Training], errors: Errors, say: Say) -> list[Row]:
+def _measure(cell: Cell[Training], errors: Errors, say: Say) -> tuple[list[Row], np.ndarray]:
     sums = _of_users(errors, cell.task.n_users)
-    return [_row(cell.task, metric, errors, sums) for metric in SIZE_OF]
+    return [_row(cell.task, metric, errors, sums) for metric in SIZE_OF], np.concatenate(sums)
 
 
 def _row(task: Training, metric: str, errors: Errors, sums: UserErrors) -> Row:
@@ -178,18 +178,14 @@ def user_errors(plan: Prediction, ratings: Ratings, directory: Path) -> dict[tup
     """Read the errors of each user that the cells of a plan kept beside their rows."""
     found = {}
     for cell in cells_of(plan, ratings, directory):
-        sums = None if cell.path is None else read_user_errors(cell.path, ratings.n_users)
-        if sums is not None:
-            found[cell.task.columns()["victim"], cell.task.seed] = sums
+        sums = read_beside(cell.path, len(UserErrors._fields))
+        if sums is not None and sums.shape[1] == ratings.n_users:
+            found[cell.task.columns()["victim"], cell.task.seed] = UserErrors(*sums[:, None])
     return found
 
 
 def _failed(task: Training, error: Exception) -> list[Row]:
     return [failed_row(task.columns(), error, "mse", verdict="")]
-
-
-def _beside(cell: Cell[Training], errors: Errors) -> np.ndarray:
-    return np.concatenate(_of_users(errors, cell.task.n_users))
 
 
 OF_DATA = ("nothing", "fraction")  # what is no option of a defense
@@ -252,5 +248,5 @@ def settled(plan: Prediction) -> Prediction:
     return plan
 
 
-EXPERIMENT = Experiment(settled, cells_of, Procedure(_train, _measure, _failed, _beside))
+EXPERIMENT = Experiment(settled, cells_of, Procedure(_train, _measure, _failed))
 run = EXPERIMENT.run

@@ -45,6 +45,31 @@ def kept_rows(folder):
     return [row for row in rows if row["attack"] in BUILT_IN["attacks"]]
 
 
+def test_names_stand_beside_clients_only_where_they_are_asked_for(run, recording, tmp_path):
+    """Of clients and of whom nothing is known but what is claimed."""
+    (tmp_path / "run.clients.json").write_text(json.dumps({"0": "'ann'"}))
+    words = ("audit", "--transcript", recording, "--out", tmp_path / "R", "--attack", "undeclared", "-q")
+    lines = tmp_path / "clients.csv"
+    assert run(*words, "--by-client", lines)[0] == 0
+    head, *rest = lines.read_text().splitlines()
+    assert head == "update,weighting,adversary,client,items,recovered,guess,claim,what,attack"
+    assert len(rest) == N_CLIENTS
+    assert all(",1.0," in line and line.endswith(",ratings,undeclared") for line in rest)
+    read, truth = tmp_path / "read.arrow", tmp_path / "run.truth.arrow"
+    assert run("attack", recording, "--attack", "undeclared", "--out", read)[0] == 0
+    asked = ("score", read, "--truth", truth, "--by-client", "--json")
+    content = json.loads(run(*asked, "--names", "--transcript", recording)[1])["clients"]
+    assert [one["recovered"] for one in content] == [1.0] * N_CLIENTS
+    assert [one["name"] for one in content[:2]] == ["'ann'", ""]
+    assert run(*asked, "--names")[0] == 2
+    truth.unlink()
+    assert run(*words, "--by-client", lines, "--names")[0] == 0
+    head, first, *_ = lines.read_text().splitlines()
+    assert (head.split(",")[0], first.split(",")[0]) == ("name", "'ann'")
+    assert ",1.0," not in first
+    assert run(*words, "--names")[0] == 2
+
+
 def test_every_attack_is_a_row_and_a_leak_is_one(run, recording, tmp_path):
     out = tmp_path / "results"
     code, said, _ = run("audit", "--transcript", recording, "--out", out, "--fail-on", "leak", "--exhaustive")

@@ -132,15 +132,6 @@ class TestResumption:
         assert [row["status"] for row in run_grid(cells, procedure(), RATINGS, tmp_path)] == ["ran"] * 3
         assert done(log) == ["prepare b", "measure b"]
 
-    def test_a_cell_without_what_is_kept_beside_it_is_a_failed_row(self, tmp_path, procedure):
-        def beside(cell: Cell[str], _: str) -> None:
-            if cell.task == "a":
-                raise ArithmeticError("no errors of users")
-
-        cells = [cell(tmp_path, task) for task in "ab"]
-        rows = run_grid(cells, replace(procedure(), beside=beside), RATINGS, tmp_path)
-        assert [(row["attack"], row["status"]) for row in rows] == [("a", "failed"), ("b", "ran")]
-
     def test_what_cannot_be_prepared_is_a_row_for_each_cell(self, tmp_path):
         def diverge(*_: object) -> None:
             raise InputError("training diverged")
