@@ -299,22 +299,27 @@ def _ceilings(
 
 
 def report(
-    results: Path, out: Path | None = None, title: str = "What the traffic gives away"
+    results: Path,
+    out: Path | None = None,
+    title: str = "What the traffic gives away",
+    style: str = "screen",
 ) -> tuple[Page, tuple[Path, ...]]:
     """Write the page of a directory of results, or of its ``results.json``, by default beside them.
 
     What is read is checked as what strangers wrote.
     """
     from reports.page.content import page_of
-    from reports.page.render import write_page
+    from reports.page.render import STYLES, write_page
     from victims.transcript.adversaries import ADVERSARIES
 
+    if style not in STYLES:
+        raise InputError(f"style of a page must be {' or '.join(STYLES)}, got {style!r:.80}")
     source = file_of(results)
     rows = rows_of(source)
     folder = out or source.parent
     refuse_unwritable(folder)
     page = page_of(rows, title, ADVERSARIES, facts_of(source.parent / RUN_FILE))
-    return page, tuple(write_page(page, folder))
+    return page, tuple(write_page(page, folder, style))
 
 
 def audit(

@@ -61,16 +61,21 @@ BASELINE: Any = {"color": "0.15", "linestyle": (0, (7, 2, 1, 2)), "linewidth": 1
 CEILING: Any = {"linestyle": (0, (1, 1.5)), "linewidth": 0.9, "marker": "_", "markersize": 7}
 
 
-def save(figure: Figure, path: Path) -> list[Path]:
-    """Write a figure as SVG and PNG, the same bytes for the same figure."""
-    svg, png = path.with_name(path.name + ".svg"), path.with_name(path.name + ".png")
+def save(figure: Figure, path: Path, *, pdf: bool = False) -> list[Path]:
+    """Write a figure as SVG and PNG, and as PDF where asked; the same bytes for the same figure."""
+    svg, png, print_ = (path.with_name(f"{path.name}.{kind}") for kind in ("svg", "png", "pdf"))
     with mpl.rc_context(STYLE):
         with replacing(svg) as partial:
             FigureCanvasSVG(figure).print_svg(partial, metadata={"Date": None, "Creator": "factorleak"})
         FigureCanvasAgg(figure)
         with replacing(png) as partial:
             figure.savefig(partial, dpi=200, format="png", metadata={"Software": "factorleak"})
-    return [svg, png]
+        if pdf:
+            with replacing(print_) as partial:
+                figure.savefig(
+                    partial, format="pdf", metadata={"CreationDate": None, "Creator": "factorleak"}
+                )
+    return [svg, png, print_] if pdf else [svg, png]
 
 
 @contextmanager

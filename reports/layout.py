@@ -23,7 +23,13 @@ from rich.text import Text
 from victims.common.errors import printable
 
 GAP = "  "
-STYLES = {"LEAK": "bold red", "NO EVIDENCE": "green", "INCONCLUSIVE": "yellow", "NOT TESTED": "bold magenta"}
+STYLES = {
+    "LEAK": "bold red",
+    "OPEN": "bold red",
+    "NO EVIDENCE": "green",
+    "INCONCLUSIVE": "yellow",
+    "NOT TESTED": "bold magenta",
+}
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean, stdev
 from typing import Any
 
@@ -213,16 +213,13 @@ LEGENDS = {
 }
 
 
-def comparison_table(rows: Sequence[Row], title: str, listed: Mapping[str, Collection[str]] = {}) -> Sheet:
-    """Tabulate the strongest answer to each question, and the worst of them, by defense and adversary.
-
-    ``listed`` has those to whom uploads name the rated items, by defense.
-    """
+def comparison_table(rows: Sequence[Row], title: str) -> Sheet:
+    """Tabulate the strongest answer to each question, and the worst of them, by defense and adversary."""
     kinds = kinds_of(rows)
     lines: list[tuple[str, ...]] = []
     shown: list[Leak] = []
     for defense, of_defense in grouped(rows, "defense").items():
-        for line, (who, leaks) in enumerate(_readers(of_defense, kinds, listed.get(defense, ()))):
+        for line, (who, leaks) in enumerate(_readers(of_defense, kinds)):
             shown += leaks
             name = f"{defense}\n{who}" if line == 0 else who
             lines.append((name, *map(leak_cell, leaks), worst_cell(leaks)))
@@ -233,16 +230,11 @@ def comparison_table(rows: Sequence[Row], title: str, listed: Mapping[str, Colle
     return Sheet(title, heads, lines, caption="\n".join(caption))
 
 
-def _readers(
-    rows: Sequence[Row], kinds: Sequence[str], listed: Collection[str]
-) -> list[tuple[str, list[Leak]]]:
+def _readers(rows: Sequence[Row], kinds: Sequence[str]) -> list[tuple[str, list[Leak]]]:
     """Adversaries and what they read; those who read the same share a line."""
     lines: dict[tuple[str, ...], tuple[list[str], list[Leak]]] = {}
     for adversary, seen in by_adversary(rows).items():
-        leaks = [
-            leak_of(seen, metric)._replace(in_open=metric == "rated_set_auc" and adversary in listed)
-            for metric in kinds
-        ]
+        leaks = [leak_of(seen, metric) for metric in kinds]
         lines.setdefault(tuple(map(leak_cell, leaks)), ([], leaks))[0].append(adversary)
     failed = [row for row in rows if row["metric"] == "leakage"]
     if failed:

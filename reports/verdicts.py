@@ -28,7 +28,9 @@ OF_WHAT = {
     SIZES: "sizes of differences",
 }  # beside a number that stands for ratings
 ANSWERED = "clients_answered"  # where there is no truth
+PROBABILITY = "claimed_probability"  # and the mean of what attacks say of their own ratings there
 LEAK, NOT_TESTED, INCONCLUSIVE = "LEAK", "NOT TESTED", "INCONCLUSIVE"
+OPEN = "OPEN"  # of rated items that uploads themselves name
 NOT_NEEDED = "not needed"  # status of an attack that had nothing left to find
 UNFINISHED = ("failed", "not reached")  # which might have found more
 LOOKED = " clients got no answer"  # in the reason of an attack that applies and abstained
@@ -41,7 +43,7 @@ QUALITY, ERROR, SENT = (
 
 def tested(row: Row) -> bool:
     """Tell whether a row holds a number that an attack answered for."""
-    return verdict_of(row) != NOT_TESTED and number(row["advantage"]) != "-"
+    return verdict_of(row) not in (NOT_TESTED, OPEN) and number(row["advantage"]) != "-"
 
 
 def number(value: Any, digits: int = 3) -> str:
@@ -203,9 +205,20 @@ LEAKS = {
     "rated_set_auc": "rated set",
     "attribute_group_accuracy": "attributes",
 }
+SENDERS = "link_precision"
+KINDS = {**LEAKS, SENDERS: "senders", ANSWERED: "clients answered, without truth"}
+FULLY = "users_fully_recovered"
+RISKS = {  # in the terms of European regulators, opinion 05/2014 of WP216
+    **dict.fromkeys(("rated_rating_accuracy", *RELATIVE, "attribute_group_accuracy", ANSWERED), "inference"),
+    **dict.fromkeys((CLAIMED, "rated_set_auc"), "singling out"),
+    SENDERS: "linkability",
+}
+SEVERITIES = ("total", "large", "small", "none shown", "not tested")
+TOTAL, LARGE = 0.9, 0.2  # advantages from which on a leak is total, or large
+UNDEFENDED = ("", "none")
 SAME = ("victim", "update", "weighting", "data", "defense", "adversary", "attack", "rounds", "seed")
 WORST_OFF = "worst_tenth"
-IN_OPEN = "in the open\nuploads name the items"
+IN_OPEN = f"{OPEN}\nuploads name the items"
 
 
 class Leak(NamedTuple):
@@ -247,16 +260,45 @@ class System:
     rows: tuple[Row, ...]  # all of its rows
 
     @property
+    def severity(self) -> str:
+        """The worst severity of what any adversary reads."""
+        found = [severity(leak) for seen in self.adversaries for leak in seen.leaks]
+        return min(found, key=SEVERITIES.index, default="not tested")
+
+    @property
     def worst(self) -> Leak | None:
         """The answer with the largest advantage over all adversaries, leaks before others."""
         found = [leak for seen in self.adversaries if (leak := worst(seen.leaks)) is not None]
         return max(found, key=badness, default=None)
 
 
-def badness(leak: Leak) -> tuple[bool, float]:
-    """Order answers: leaks last, then by advantage."""
+def severity(leak: Leak) -> str:
+    """Say how bad it is what one adversary reads of one kind, by rule.
+
+    Examples
+    --------
+    >>> row = {"verdict": "LEAK", "advantage": 0.95}
+    >>> severity(Leak("ratings", row, "")), severity(Leak("ratings", row | {"advantage": 0.1}, ""))
+    ('total', 'small')
+    >>> severity(Leak("ratings", row | {"verdict": "NO EVIDENCE"}, "")), severity(Leak("ratings", None, ""))
+    ('none shown', 'not tested')
+    >>> severity(Leak("rated set", None, "", in_open=True))
+    'large'
+    """
+    if leak.in_open:
+        return "large"  # which items, and no rating
+    if leak.row is None:
+        return "not tested"
+    if leak.row["verdict"] != LEAK:
+        return "none shown"
+    advantage = leak.row["advantage"]
+    return "total" if advantage >= TOTAL else "large" if advantage >= LARGE else "small"
+
+
+def badness(leak: Leak) -> tuple[bool, bool, float]:
+    """Order answers: leaks last, of them those that take an attack, then by advantage."""
     assert leak.row is not None
-    return leak.row["verdict"] == LEAK, float(leak.row["advantage"])
+    return leak.row["verdict"] == LEAK, not leak.in_open, float(leak.row["advantage"])
 
 
 def metrics_of(kind: str) -> set[str]:
@@ -293,16 +335,18 @@ def worst(leaks: Sequence[Leak]) -> Leak | None:
 
 def kinds_of(rows: Sequence[Row]) -> list[str]:
     """List the metrics of what can be read of a victim at all."""
-    metrics = {row["metric"] for row in rows if row["status"] == "ran"}
-    return [name for name in LEAKS if metrics & metrics_of(name)] or list(LEAKS)[:1]
+    metrics = {row["metric"] for row in rows if row["status"] == "ran" and row["verdict"] != OPEN}
+    kinds = [name for name in LEAKS if metrics & metrics_of(name)] or list(LEAKS)[:1]
+    named = "rated_set_auc" not in kinds and any(row["verdict"] == OPEN for row in rows)
+    return [*kinds, "rated_set_auc"] if named else kinds
 
 
 def leak_of(rows: Sequence[Row], metric: str) -> Leak:
     """Find what is read of one kind."""
     row = best(rows, metric)
-    return Leak(
-        LEAKS[metric], row, why_nothing(rows), None if row is None else of_group(row, rows, WORST_OFF)
-    )
+    named = metric == "rated_set_auc" and any(one["verdict"] == OPEN for one in rows)
+    worst_off = None if row is None else of_group(row, rows, WORST_OFF)
+    return Leak(KINDS[metric], row, why_nothing(rows), worst_off, named)
 
 
 def leak_cell(leak: Leak) -> str:

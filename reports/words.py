@@ -14,6 +14,7 @@ from reports.verdicts import (
     LEAK,
     NOT_NEEDED,
     NOT_TESTED,
+    OPEN,
     RELATIVE,
     SIZES,
     AdversaryView,
@@ -50,20 +51,7 @@ IDLE = {  # status of an attack that did not run -> what is said of those that h
     "not reached": f"{NOT_TESTED}, {{}} not reached",
 }
 OF_RATINGS = ("rated_rating_accuracy", CLAIMED, *RELATIVE)
-DONE = {  # for who decides
-    "rated_rating_accuracy": "gets {found} of 100 ratings right",
-    CLAIMED: "gets {found} of 100 ratings right",
-    DIFFERENCES: "gets {found} of 100 differences between two of a client's ratings right",
-    SIZES: "tells in {found} of 100 pairs of a client's ratings how far they are from each other",
-    "rated_set_auc": "tells a rated item from another in {found} of 100 pairs",
-    "attribute_group_accuracy": "gets {found} of 100 attributes right",
-}
-REST = {
-    NO_EVIDENCE: "the attacks that ran read nothing of note in {count}",
-    INCONCLUSIVE: "{count} left open",
-    NOT_TESTED: "{count} not tested, which says nothing",
-}
-WORST_FIRST = (LEAK, INCONCLUSIVE, NO_EVIDENCE, NOT_TESTED)
+WORST_FIRST = (LEAK, OPEN, INCONCLUSIVE, NO_EVIDENCE, NOT_TESTED)
 
 
 # Of an audit
@@ -232,6 +220,8 @@ def sentence(name: str, verdict: str, seen: Sequence[AdversaryView]) -> str:
     rest = f" Not tested: {', '.join(untested)}." if untested else ""
     if verdict == NOT_TESTED:
         return f"{name}: {NOT_TESTED}; no attack answered, which says nothing about what leaks.{rest}"
+    if verdict == OPEN:
+        return f"{name}: {OPEN}; uploads name the items that each client rated.{rest}"
     answers = [
         (one.adversary, [leak for leak in one.leaks if leak.row is not None])
         for one in seen
@@ -271,32 +261,6 @@ def _reads(adversary: str, leak: Leak, verdict: str) -> str:
 def called(adversary: str) -> str:
     """Name an adversary in a sentence: ``the server``, and ``neighbour:0`` as it is."""
     return adversary if ":" in adversary else f"the {adversary}"
-
-
-def plain(systems: Sequence[System]) -> str:
-    """Say in one sentence, for who decides, what all systems come to."""
-    seen = [one for one in systems if one.adversaries]
-    if not seen:
-        return ""
-    leaking = [(one, one.worst.row) for one in seen if one.verdict == LEAK and one.worst is not None]
-    counts = {verdict: sum(one.verdict == verdict for one in seen) for verdict in REST}
-    rest = [words.format(count=counts[verdict]) for verdict, words in REST.items() if counts[verdict]]
-    if leaking:
-        system, row = max(leaking, key=lambda one: float(one[1]["advantage"]))  # type: ignore[index]
-        done = "" if row is None else _done(system, row)
-        first = f"In {len(leaking)} of {len(seen)} systems somebody reads more than a guess{done}"
-    else:
-        first = f"In none of {len(seen)} systems a leak was shown"
-    return "; ".join([first, *rest]) + "."
-
-
-def _done(system: System, row: Row) -> str:
-    """What the worst adversary of a system does, in counts out of a hundred."""
-    if row["metric"] not in DONE or number(row["baseline"]) == "-":
-        return ""
-    found, guess = (f"{100 * row[name]:.0f}" for name in ("value", "baseline"))
-    done = DONE[str(row["metric"])].format(found=found)
-    return f": in the worst ({system.short}) {called(row['adversary'])} {done}, where a guess gets {guess}"
 
 
 # Of models and budgets

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from audit.cli.build import AgainstOption, Build, JunitOption, as_records, build_of
+from audit.cli.build import AgainstOption, AllowOpenOption, Build, JunitOption, as_records, build_of
 from audit.cli.options import (
     ALL_CORES,
     CommunityOption,
@@ -84,6 +84,7 @@ def audit(
     fail_on: FailOnOption = None,
     against: AgainstOption = None,
     junit: JunitOption = None,
+    allow_open: AllowOpenOption = False,
     distributed: DistributedOption = None,
     keep_transcripts: Annotated[
         bool, typer.Option(help="Leave the recordings in RESULTS/transcripts.")
@@ -111,7 +112,9 @@ def audit(
         given = {name: getattr(plan, name) for name in shared}
         given["adversary"] = "" if plan.adversary == Audit.adversary else plan.adversary
         recording = GivenRecording(transcript, truth, **given)
-        _audit_recording(recording, output, out, fail_on or [], against, junit, limit, by_client, names)
+        _audit_recording(
+            recording, output, out, fail_on or [], against, junit, limit, by_client, names, allow_open
+        )
         return
     from audit.cli.gate import OF_ATTACKS, Vocabulary
     from audit.epsilon.accounts import accounts_of
@@ -128,7 +131,7 @@ def audit(
         "attack": plan.attacks,
         "adversary": (plan.adversary,),
     }
-    build = build_of(fail_on, Vocabulary(values=OF_ATTACKS, columns=columns), against, junit)
+    build = build_of(fail_on, Vocabulary(values=OF_ATTACKS, columns=columns), against, junit, allow_open)
     if output.estimate:
         _show_estimate(output, plan, output.load(plan.data, item_components, community, plan.seed))
         return
@@ -161,6 +164,7 @@ def _audit_recording(
     within: float | None,
     by_client: Path | None,
     names: bool,
+    allow_open: bool,
 ) -> None:
     from audit.cli.gate import OF_ATTACKS, OF_CLAIMED, Vocabulary
     from audit.experiments import auditing
@@ -174,7 +178,7 @@ def _audit_recording(
     if asked:
         fail_on = [named.sub(lambda _: f"adversary={plan.adversary}", text) for text in fail_on]
     vocabulary = Vocabulary(values=(*OF_ATTACKS, *OF_CLAIMED), columns=columns)
-    build = build_of(fail_on, vocabulary, against, junit)
+    build = build_of(fail_on, vocabulary, against, junit, allow_open)
     if output.estimate:
         sizes = [(opened.manifest.n_users, opened.messages.n_rows)]
         output.show(expected(plan.attacks, sizes, plan.sample))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from audit.cli.build import AgainstOption, JunitOption, as_records, build_of
+from audit.cli.build import AgainstOption, AllowOpenOption, JunitOption, as_records, build_of
 from audit.cli.options import (
     ALL_CORES,
     ComponentsOption,
@@ -135,6 +135,7 @@ def compare(
     fail_on: FailOnOption = None,
     against: AgainstOption = None,
     junit: JunitOption = None,
+    allow_open: AllowOpenOption = False,
     jobs: JobsOption = ALL_CORES,
     distributed: DistributedOption = None,
     item_components: ComponentsOption = None,
@@ -164,7 +165,8 @@ def compare(
         raise InputError("--dry-run is about the cells of a campaign file; name one")
     who = workers(jobs, distributed)
     from audit.cli.gate import OF_ATTACKS, OF_COST, OF_QUALITY, Vocabulary
-    from audit.experiments.comparison import EXPERIMENT, lists_named_to, settled, short_of_rounds
+    from audit.experiments.comparison import EXPERIMENT, open_rows, settled, short_of_rounds
+    from audit.experiments.results import write_results
     from reports.figures import comparison_figure
     from reports.tables import comparison_table, cost_of_defenses_table
     from reports.words import worse_than_mean
@@ -174,14 +176,16 @@ def compare(
     notes = short_of_rounds(plan)
     columns = {"defense": plan.defenses, "adversary": plan.adversaries}
     vocabulary = Vocabulary(values=(*OF_ATTACKS, *OF_QUALITY, *OF_COST), columns=columns)
-    build = build_of(fail_on, vocabulary, against, junit)
+    build = build_of(fail_on, vocabulary, against, junit, allow_open)
     start = time.perf_counter()
     ratings = output.load(plan.data, item_components)
     rows = output.grid("compare", EXPERIMENT, plan, ratings, out, who)
+    if named := open_rows(plan, ratings):
+        write_results(rows := [*rows, *named], out)
     output.show(ratings.describe())
     scenario, rounds = f"{plan.update}/{plan.weighting}", f"rounds {plan.rounds[0]} to {plan.rounds[-1]}"
     title = f"Defenses of {plan.victim}, {scenario}, {rounds}"
-    output.show(comparison_table(rows, title, lists_named_to(plan, ratings)))
+    output.show(comparison_table(rows, title))
     output.show(cost_of_defenses_table(rows, f"What they leave and cost, {plan.trained} rounds of training"))
     notes = [*notes, *worse_than_mean(rows)]
     for note in notes:

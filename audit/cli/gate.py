@@ -1,6 +1,6 @@
 """Conditions on which a build fails: what ``--fail-on`` understands, and what its exit code means.
 
-    leak                                     any verdict LEAK
+    leak                                     any verdict LEAK, and OPEN: uploads name the rated items
     refuted                                  a claimed epsilon is refuted (``claims``)
     METRIC=X                                 the advantage of METRIC is above X (the estimate)
     METRIC>X  METRIC.FIELD>X  FIELD>X        FIELD of METRIC, or of any metric; >, >=, < or <=
@@ -31,7 +31,7 @@ from audit.registry import is_guess
 from audit.scoring.groups import GROUP_METRICS
 from audit.scoring.metrics import DIFFERENCES, FACTOR_METRICS, RATED_SET_METRICS, RATING_METRICS, SIZES
 from audit.scoring.pseudonyms import CLAIMED, SHARE
-from audit.scoring.verdicts import INCONCLUSIVE, LEAK, NO_EVIDENCE, NOT_TESTED
+from audit.scoring.verdicts import INCONCLUSIVE, LEAK, NO_EVIDENCE, NOT_TESTED, OPEN, RATED_SET
 from audit.shell.exits import Exit
 from reports.verdicts import UNFINISHED, why_silent
 from victims.common.errors import InputError
@@ -106,7 +106,7 @@ class Condition:
         if self.field == "verdict":
             if row["metric"] == ANSWERED and found == INCONCLUSIVE:
                 return False  # without truth, an answer that shuffled uploads get as well measures nothing
-            return bool(self.metric) or found in (LEAK, NO_EVIDENCE, INCONCLUSIVE)
+            return bool(self.metric) or found in (LEAK, NO_EVIDENCE, INCONCLUSIVE, OPEN)
         return found is not None and math.isfinite(found)
 
     def crossed_by(self, row: Mapping[str, Any]) -> bool:
@@ -114,7 +114,7 @@ class Condition:
         if not self.is_about(row):
             return False
         if isinstance(self.limit, str):
-            return row["verdict"] == self.limit
+            return row["verdict"] == self.limit or (self.limit == LEAK and row["verdict"] == OPEN)
         return OPERATORS[self.operator](row[self.field], self.limit)
 
 
@@ -149,6 +149,20 @@ def check(conditions: Sequence[Condition], rows: Sequence[Mapping[str, Any]]) ->
     if crossed:
         return Outcome(Exit.CROSSED, [*crossed, *unmeasured])
     return Outcome(Exit.UNMEASURED if unmeasured else Exit.DONE, unmeasured)
+
+
+def without_open(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Leave out what says of rated items that uploads themselves name."""
+    named = {_place(row) for row in rows if row["verdict"] == OPEN}
+    return [
+        row
+        for row in rows
+        if _place(row) not in named or row["metric"] not in (RATED_SET, *RATED_SET_METRICS)
+    ]
+
+
+def _place(row: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(str(row.get(name)) for name in PLACE)
 
 
 def _parse(text: str, vocabulary: Vocabulary) -> Condition:
@@ -226,7 +240,7 @@ def _found(condition: Condition, rows: Sequence[Mapping[str, Any]]) -> list[str]
     """For each attack and place the metrics that cross, with their numbers."""
     places: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
-        places.setdefault(f"{row.get('attack')} on {_where(row)}", []).append(row)
+        places.setdefault(f"{row.get('attack') or 'uploads'} on {_where(row)}", []).append(row)
     return [f"{place}: {_numbers(condition, found)}" for place, found in places.items()]
 
 
@@ -254,7 +268,7 @@ def _not_measured(condition: Condition, rows: Sequence[Mapping[str, Any]]) -> li
     places: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
     for row in mine:
         if row["status"] not in UNFINISHED and _is_evidence(condition, row):
-            places.setdefault(tuple(str(row.get(name)) for name in PLACE), []).append(row)
+            places.setdefault(_place(row), []).append(row)
     if not (places or out):
         out.append("nothing but guesses ran")
     for found in places.values():

@@ -22,6 +22,9 @@ def report(
         Path | None, typer.Option(help="Directory for the page. Default: beside the results.")
     ] = None,
     title: Annotated[str, typer.Option(help="Heading of the page.")] = "What the traffic gives away",
+    style: Annotated[
+        str, typer.Option(help="Of the figures beside the page: screen, or paper (narrow, serif).")
+    ] = "screen",
     quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -30,15 +33,25 @@ def report(
     from audit import actions
 
     output = Output(quiet, as_json)
-    page, files = actions.report(results, out, title)
+    page, files = actions.report(results, out, title, style)
     output.show(page.headline)
+    for name, words in page.summary.facts:
+        output.show(f"{name}: {words}")
     for path in files:
         output.show(f"written {path}")
     output.finish(
         {
             "headline": page.headline,
+            "severity": page.summary.severity,
+            "summary": dict(page.summary.facts),
             "systems": [
-                {"system": one.name, "verdict": one.verdict, "sentence": one.sentence} for one in page.systems
+                {
+                    "system": one.name,
+                    "severity": one.severity,
+                    "verdict": one.verdict,
+                    "sentence": one.sentence,
+                }
+                for one in page.systems
             ],
             "files": list(files),
         }

@@ -29,7 +29,7 @@ from audit.experiments.results import Row, make_row
 from audit.factories import make_defenses
 from audit.registry import is_guess
 from audit.scoring.groups import GROUP_METRICS
-from audit.scoring.verdicts import INCONCLUSIVE, LEAK, NOT_TESTED
+from audit.scoring.verdicts import INCONCLUSIVE, LEAK, NOT_TESTED, OPEN
 from victims.common.errors import InputError, printable
 from victims.common.files import write_text
 
@@ -240,7 +240,7 @@ def write_junit(
     cases = [
         _case(row, crossed(row))
         for row in rows
-        if isinstance(row["attack"], str)
+        if (isinstance(row["attack"], str) or row["verdict"] == OPEN)
         and not is_guess(row["attack"])
         and (not _describes(row) or crossed(row))
     ]
@@ -265,7 +265,7 @@ def _case(row: Mapping[str, Any], crossed: Sequence[str]) -> ElementTree.Element
         f"{row['victim']}.{row['update']}/{row['weighting']}.{row['defense'] or 'none'}.{row['adversary']}"
     )
     case = ElementTree.Element(
-        "testcase", classname=printable(place), name=f"{row['attack']}: {row['metric']}"
+        "testcase", classname=printable(place), name=f"{row['attack'] or 'uploads'}: {row['metric']}"
     )
     seconds = row["seconds"]
     if isinstance(seconds, float) and math.isfinite(seconds):

@@ -22,8 +22,15 @@ from audit.experiments.cells import Cell, Found, Report, content_of, refuse_if_n
 from audit.experiments.ladder import by_cost, is_exhaustive
 from audit.experiments.options import SECONDS, check, each_once, refuse_idle_options
 from audit.experiments.plan import Audit, GivenRecording
-from audit.experiments.recordings import lists_open, other_adversary, uploads_name_lists, users_of_others
-from audit.experiments.results import Row, read_beside
+from audit.experiments.recordings import (
+    RECEIVE,
+    lists_open,
+    other_adversary,
+    uploads_name_lists,
+    users_of_others,
+)
+from audit.experiments.results import Row, read_beside, write_results
+from audit.experiments.rows import open_row
 from audit.experiments.runner import Experiment, run_grid
 from audit.experiments.scenarios import check_adversary, check_numbered, scenarios
 from audit.experiments.workers import Cluster
@@ -220,6 +227,16 @@ def audit(
     chosen = [defense for text in plan.defenses for defense in make_defenses(text)]
     lists_open = uploads_name_lists(manifest_of(first, ratings, list(plan.rounds)), chosen)
     serverless = entry("victims", plan.victim).serverless
+    if lists_open and plan.adversary in RECEIVE:
+        named = [
+            open_row(
+                **source_of(plan, *scenario).columns, data=plan.data, adversary=plan.adversary,
+                rounds=len(plan.rounds), seed=plan.seed,
+            )
+            for scenario in plan.scenarios
+            if scenario[1] == "observed-only"
+        ]  # fmt: skip
+        write_results(rows := [*rows, *named], directory)
     hint = NO_SERVER if serverless and plan.adversary == "server" else ""
     return Audited(plan, ratings, rows, lists_open, hint, time.perf_counter() - start)
 
@@ -299,8 +316,12 @@ def audit_recording(
     view = view_of(transcript, plan.adversary)
     report(len(plan.attacks), len(plan.attacks), "which rule the uploads follow")  # up to a minute
     contradictions = identify(view).contradictions(view.manifest)
+    if named := lists_open(view, truth):
+        columns = {**cells[0].task.columns}
+        del columns["attack"]
+        write_results(rows := [*rows, open_row(**columns)], directory)
     hint, seconds = other_adversary(transcript, view), time.monotonic() - start
-    return AuditedRecording(plan, transcript, rows, contradictions, seconds, hint, lists_open(view, truth))
+    return AuditedRecording(plan, transcript, rows, contradictions, seconds, hint, named)
 
 
 def cells_on(plan: GivenRecording, transcript: Transcript, directory: Path) -> list[Cell[Attempt]]:

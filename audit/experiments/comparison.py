@@ -23,7 +23,7 @@ from audit.experiments.plan import Comparison
 from audit.experiments.recordings import RECEIVE, uploads_name_lists
 from audit.experiments.results import Row, make_row
 from audit.experiments.round_cost import cost_of
-from audit.experiments.rows import HEADLINE, failed_row
+from audit.experiments.rows import HEADLINE, failed_row, open_row
 from audit.experiments.runner import Experiment, run_grid
 from audit.experiments.scenarios import (
     check_adversary,
@@ -94,19 +94,23 @@ def short_of_rounds(comparison: Comparison) -> list[str]:
     ]
 
 
-def lists_named_to(plan: Comparison, ratings: Ratings) -> dict[str, tuple[str, ...]]:
-    """List, for each defense of a comparison, the adversaries to whom uploads name the rated items."""
+def open_rows(plan: Comparison, ratings: Ratings) -> list[Row]:
+    """Make a row for each defense under which, and adversary to whom, uploads name the rated items."""
     if plan.weighting != "observed-only":
-        return {}
+        return []
     manifest = manifest_of(
         source_of(plan).make(),
         ratings,
         list(plan.rounds),
     )
-    receive = [name for name in plan.adversaries if name in RECEIVE]
-    return {
-        text: tuple(receive) for text in plan.defenses if uploads_name_lists(manifest, make_defenses(text))
-    }
+    columns = {**source_of(plan).columns, "data": plan.data, "rounds": len(plan.rounds), "seed": plan.seed}
+    return [
+        open_row(**{**columns, "defense": text, "adversary": adversary})
+        for text in plan.defenses
+        if uploads_name_lists(manifest, make_defenses(text))
+        for adversary in plan.adversaries
+        if adversary in RECEIVE
+    ]
 
 
 def source_of(plan: Comparison, defense: str = "none") -> Source:

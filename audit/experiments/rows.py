@@ -28,6 +28,8 @@ from audit.scoring.verdicts import (
     LEAK,
     NO_EVIDENCE,
     NOT_TESTED,
+    OPEN,
+    RATED_SET,
     Score,
     Summary,
     as_record,
@@ -46,6 +48,7 @@ ALONE = {  # why there is no number of ratings
     Scope.SIZES: "it reads how far a client's ratings are from each other, and not which of two is the "
     "higher, or by how many levels all of them are to be shifted: nobody's rows tell",
 }
+NAMED = "uploads name the items that their client rated, whatever is in their rows"
 HEADLINE = "rating_accuracy"  # the metric of a row that stands for all of them
 
 
@@ -103,6 +106,13 @@ def inapplicable_row(shared: Row, reconstruction: Reconstruction, reason: str) -
         n_users=reconstruction.users.size,
         n_abstained=len(reconstruction.abstained),
         reason=reason,
+    )
+
+
+def open_row(**columns: object) -> Row:
+    """Make the row that says that uploads themselves name the items that their clients rated."""
+    return make_row(
+        **columns, attack=None, metric=RATED_SET, value=1.0, status="ran", verdict=OPEN, reason=NAMED
     )
 
 

@@ -25,6 +25,7 @@ from audit.scoring.statistics import (
 )
 
 LEAK, NO_EVIDENCE, INCONCLUSIVE, NOT_TESTED = "LEAK", "NO EVIDENCE", "INCONCLUSIVE", "NOT TESTED"
+OPEN, RATED_SET = "OPEN", "rated_set"  # verdict and metric where uploads name the rated items
 MOST_UNANSWERED = 0.5  # share of clients without an answer, above which what is not a leak was not tested
 NEGLIGIBLE = 0.05  # an advantage below this at the upper end of its interval counts as bounded
 TOO_FEW = "too few clients are read better than by the best guess"

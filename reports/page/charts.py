@@ -23,7 +23,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-from reports.figures import STYLE
+from reports.figures import STYLE, legend
 from reports.verdicts import (
     LEAKS,
     NOT_TESTED,
@@ -100,15 +100,45 @@ def _prefix_ids(root: ElementTree.Element, prefix: str) -> None:
 
 
 @contextmanager
-def page_panels(columns: int, width: float, height: float) -> Iterator[tuple[Figure, np.ndarray]]:
-    """Lay out panels beside each other on the ground of the page, for as long as something is drawn."""
+def page_panels(
+    columns: int, width: float, height: float, systems: Sequence[System] = ()
+) -> Iterator[tuple[Figure, np.ndarray]]:
+    """Lay out panels beside each other, data and clients below, for as long as something is drawn."""
     with mpl.rc_context(ON_PAGE):
         figure = Figure(figsize=(width, height), layout="constrained", facecolor="none")
         yield figure, figure.subplots(1, columns, sharey=True, squeeze=False)[0]
+        figure.supxlabel(_about(systems), fontsize=7)
+
+
+def _about(systems: Sequence[System]) -> str:
+    """Data, and the numbers of clients that were attacked."""
+    rows = [row for system in systems for row in system.rows]
+    data = ", ".join(dict.fromkeys(str(row["data"]).rstrip("/").rpartition("/")[2] for row in rows))
+    counts = sorted({int(row["n_users"]) for row in rows if tested(row)})
+    n = " to ".join(f"{count:,}" for count in dict.fromkeys((counts[0], counts[-1]))) if counts else "none"
+    return f"{data}; n = {n} clients"
+
+
+def at_least(low: float, high: float, span: float = 0.05) -> tuple[float, float]:
+    """Widen what an axis shows to a span below which differences are none.
+
+    Examples
+    --------
+    >>> at_least(0.5, 0.5), at_least(0.0, 1.0)
+    ((0.475, 0.525), (0.0, 1.0))
+    """
+    more = max(span - (high - low), 0) / 2
+    return low - more, high + more
 
 
 def _dot_chart(
-    name: str, title: str, caption: str, frame: pd.DataFrame, titles: Mapping[str, str], width: float = 2.4
+    name: str,
+    title: str,
+    caption: str,
+    frame: pd.DataFrame,
+    titles: Mapping[str, str],
+    systems: Sequence[System],
+    width: float = 2.4,
 ) -> Chart | None:
     """Draw a panel of dots for each metric, beside each other, with the same lines."""
     if frame.empty:
@@ -118,7 +148,7 @@ def _dot_chart(
     frame = frame[frame.line.isin(lines)]
     hovers: dict[str, Sequence[str]] = {}
     size = (width * len(titles) + 2.6, 0.24 * len(lines) + 1.2)
-    with page_panels(len(titles), *size) as (figure, row):
+    with page_panels(len(titles), *size, systems) as (figure, row):
         for place, ((metric, words), axes) in enumerate(zip(titles.items(), row, strict=True)):
             shown = frame[frame.metric == metric].reset_index(drop=True)
             group = f"{name}-{place}"
@@ -197,7 +227,7 @@ def leakage(systems: Sequence[System]) -> Chart | None:
             " Under a mark of ratings stands what it is about, where that is not the ratings themselves."
         )
     titles = {kind: kind for kind in dict.fromkeys(frame.metric)}
-    return _dot_chart("leakage", "Who reads what", caption, frame, titles)
+    return _dot_chart("leakage", "Who reads what", caption, frame, titles, systems)
 
 
 def growth(systems: Sequence[System]) -> Chart | None:
@@ -206,26 +236,30 @@ def growth(systems: Sequence[System]) -> Chart | None:
     for system in systems:
         watched = grouped([row for row in system.rows if isinstance(row["adversary"], str)], "rounds")
         read = {int(n): best(rows, RATINGS) for n, rows in watched.items() if not np.isnan(n)}
-        found = {n: row for n, row in sorted(read.items()) if row is not None}
-        for n, row in found.items() if len(found) > 1 else ():
-            lines.append({**line_of(system.short, str(row["adversary"]), RATINGS, row), "rounds": n})
-    if not lines:
-        return None
+        for n, row in sorted(read.items()) if len(read) > 1 else ():
+            who = "" if row is None else str(row["adversary"])
+            lines.append({**line_of(system.short, who, RATINGS, row), "rounds": n})
     frame = pd.DataFrame(lines)
-    with page_panels(1, 8.2, 3.2) as (figure, (axes,)):
+    if frame.empty or frame.value.isna().all():
+        return None
+    frame = frame.assign(shown=frame.value.fillna(LANE))
+    with page_panels(1, 8.2, 3.4, systems) as (figure, (axes,)):
+        axes.axhspan(LANE - 0.08, LANE + 0.08, facecolor="0.5", alpha=0.15, linewidth=0)
         sns.lineplot(frame, x="rounds", y="value", hue="system", ax=axes, errorbar=None, legend="full")
         axes.vlines(frame.rounds, frame.low, frame.high, color="0.5", linewidth=0.8)
-        sns.scatterplot(frame, x="rounds", y="value", hue="system", ax=axes, s=30, legend=False, zorder=3)
+        sns.scatterplot(frame, x="rounds", y="shown", hue="system", ax=axes, s=30, legend=False, zorder=3)
         axes.collections[-1].set_gid("rounds")
         guess = frame.guess.mean()
         axes.axhline(guess, color="0.5", linestyle="--", linewidth=0.9)
         axes.annotate("best guess", (frame.rounds.max(), guess), ha="right", va="bottom", fontsize=7)
-        axes.set(xlabel="rounds watched", ylabel=f"{LEAKS[RATINGS]} right", ylim=(-0.02, 1.05))
+        axes.set(xlabel="rounds watched", ylabel=f"{LEAKS[RATINGS]} right", ylim=(LANE - 0.08, 1.05))
         axes.set_xticks(sorted(set(frame.rounds)))
-        axes.legend(frameon=False, title="", loc="upper left", bbox_to_anchor=(1.01, 1))
+        axes.set_yticks([LANE, 0, 0.5, 1], ["not tested", "0", "0.5", "1"])
+        axes.get_legend().remove()
+        legend(figure, axes, ncols=3)
     caption = (
         "Ratings read right by the strongest attack, against how many rounds the adversary watches. What "
-        "was not tested has no mark here."
+        "was not tested is in the grey lane."
     )
     return Chart("rounds", "Leakage by round", caption, figure, {"rounds": list(frame.hover)})
 
@@ -250,7 +284,7 @@ def by_client(systems: Sequence[System]) -> Chart | None:
         "groups have none."
     )
     frame = _groups_frame(systems, CLIENTS)
-    return _dot_chart("clients", "Of whom most is read", caption, frame, CLIENTS, width=1.6)
+    return _dot_chart("clients", "Of whom most is read", caption, frame, CLIENTS, systems, width=1.6)
 
 
 def by_item(systems: Sequence[System]) -> Chart | None:
@@ -261,7 +295,7 @@ def by_item(systems: Sequence[System]) -> Chart | None:
         "same items."
     )
     frame = _groups_frame(systems, ITEMS)
-    return _dot_chart("items", "By popularity of the item", caption, frame, ITEMS, width=1.6)
+    return _dot_chart("items", "By popularity of the item", caption, frame, ITEMS, systems, width=1.6)
 
 
 def _groups_frame(systems: Sequence[System], groups: Mapping[str, str]) -> pd.DataFrame:
@@ -302,4 +336,4 @@ def blocks(systems: Sequence[System]) -> Chart | None:
     )
     frame = pd.DataFrame(lines, columns=list(COLUMNS)).assign(line=lambda frame: frame.system)
     titles = {block: block for block in dict.fromkeys(frame.metric)}
-    return _dot_chart("attributes", "Attributes", caption, frame, titles)
+    return _dot_chart("attributes", "Attributes", caption, frame, titles, systems)

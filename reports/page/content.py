@@ -9,15 +9,21 @@ from typing import Any
 
 from reports.page.charts import Chart, blocks, by_client, by_item, growth, leakage
 from reports.page.frontier import frontier
-from reports.page.systems import kind_names, systems_of
+from reports.page.summary import Summary, summary_of
+from reports.page.systems import kinds_on, systems_of
 from reports.tables import BOUND
 from reports.verdicts import (
     ANSWERED,
     CLAIMED,
     DIFFERENCES,
     INCONCLUSIVE,
+    KINDS,
+    LEAK,
     NOT_NEEDED,
     NOT_TESTED,
+    OPEN,
+    PROBABILITY,
+    RISKS,
     SIZES,
     Leak,
     Row,
@@ -28,10 +34,11 @@ from reports.verdicts import (
     number,
     numbers_of,
     of_what,
+    severity,
     verdict_of,
     why_not,
 )
-from reports.words import headline, plain
+from reports.words import headline
 
 CHARTS = (leakage, frontier, growth, by_client, by_item, blocks)
 
@@ -49,9 +56,11 @@ class Table:
 
 @dataclass(frozen=True)
 class Reading:
-    """A cell of who reads what: words and verdict."""
+    """A cell of the findings: how bad, in the terms of regulators, and the numbers."""
 
+    severity: str
     verdict: str
+    risk: str
     value: str
     rest: str
 
@@ -61,12 +70,13 @@ class Page:
     """All of a page."""
 
     title: str
-    plain: str  # the one sentence for who decides
+    summary: Summary  # the first screen
     headline: str
     systems: tuple[System, ...]  # those that were attacked
     adversaries: tuple[tuple[str, str], ...]  # who was tried, and what each sees
     kinds: tuple[str, ...]  # columns of ``readings``
-    readings: tuple[tuple[System, str, str, tuple[Reading, ...]], ...]
+    readings: tuple[tuple[System, str, tuple[Reading, ...]], ...]
+    claimed: Table  # without truth: what is claimed of whom
     charts: tuple[Chart, ...]
     results: Table  # answers of attacks
     claims: Table  # claimed epsilons
@@ -81,20 +91,21 @@ def page_of(
     """Arrange result rows for a page."""
     bounds = [row for row in rows if row["metric"] == BOUND]
     attacked = [row for row in rows if isinstance(row["adversary"], str) and row["metric"] != BOUND]
-    systems = systems_of(rows)
+    systems, kinds = systems_of(rows), kinds_on(rows)
     seen = dict.fromkeys(str(row["adversary"]) for row in attacked)
     return Page(
         title=title,
-        plain=plain(systems),
+        summary=summary_of(systems, dict(facts)),
         headline=" ".join(filter(None, (headline(systems), _refuted(bounds)))),
         systems=tuple(one for one in systems if one.adversaries),
         adversaries=tuple((name, _sees(name, adversaries)) for name in seen),
-        kinds=tuple(kind_names(rows)),
+        kinds=tuple(KINDS[kind] for kind in kinds),
         readings=tuple(
-            (system, ", ".join(one.alike), one.verdict, tuple(map(_reading, one.leaks)))
+            (system, ", ".join(one.alike), tuple(map(_reading, one.leaks, kinds)))
             for system in systems
             for one in system.adversaries
         ),
+        claimed=claimed_table(attacked),
         charts=tuple(chart for draw in CHARTS if attacked and (chart := draw(systems)) is not None),
         results=results_table(attacked),
         claims=claims_table(bounds),
@@ -111,14 +122,18 @@ def _sees(name: str, adversaries: Mapping[str, str]) -> str:
     return next((words for known, words in adversaries.items() if known.startswith(kind)), "")
 
 
-def _reading(leak: Leak) -> Reading:
-    row = leak.row
+def _reading(leak: Leak, kind: str) -> Reading:
+    row, how_bad = leak.row, severity(leak)
+    if leak.in_open:
+        return Reading(how_bad, OPEN, RISKS[kind], "", "uploads name the items; no attack is needed")
     if row is None:
-        return Reading(NOT_TESTED, "", leak.why)
+        return Reading(how_bad, NOT_TESTED, "", "", leak.why)
     rest = f"{interval_of(row)}, guess {number(row['baseline'])}"
     off = leak.worst_off
     tenth = "" if off is None else f"; worst tenth {number(off['value'])}, guess {number(off['baseline'])}"
-    return Reading(str(row["verdict"]), number(row["value"]), f"{rest}{tenth}; {row['attack']}{of_what(row)}")
+    risk = RISKS[str(row["metric"])] if row["verdict"] == LEAK else ""
+    words = f"{rest}{tenth}; {row['attack']}{of_what(row)}"
+    return Reading(how_bad, str(row["verdict"]), risk, number(row["value"]), words)
 
 
 def _refuted(rows: Sequence[Row]) -> str:
@@ -198,6 +213,28 @@ def results_table(rows: Sequence[Row]) -> Table:
             )
         )
     return without_repetition(Table("Answers of the attacks", HEADS, tuple(lines), NUMERIC))
+
+
+def claimed_table(rows: Sequence[Row]) -> Table:
+    """What each attack claims of whom where there is no truth, and how sure it says it is."""
+    certain = {(row["adversary"], row["attack"]): row for row in rows if row["metric"] == PROBABILITY}
+    lists = {row["attack"] for row in rows if row["status"] != "ran"}
+    lines = []
+    for row in rows:
+        if row["metric"] == ANSWERED and verdict_of(row) and row["n_abstained"] < row["n_users"]:
+            sure = certain.get((row["adversary"], row["attack"]))
+            differ = "differences of ratings" if "ratings differ" in row["reason"] else "ratings"
+            lines.append(
+                (
+                    str(row["adversary"]), str(row["attack"]),
+                    "rated items" if row["attack"] in lists else differ, numbers_of(row)["answered"],
+                    number(row["baseline"]), "none given" if sure is None else number(sure["value"]),
+                    verdict_of(row),
+                )
+            )  # fmt: skip
+    numbers = ("on permuted rows", "confidence")
+    heads = ("adversary", "attack", "what", "clients", *numbers, "verdict")
+    return Table("What is claimed of whom", heads, tuple(lines), frozenset(numbers))
 
 
 def claims_table(rows: Sequence[Row]) -> Table:

@@ -15,8 +15,8 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
 
-from reports.page.charts import Chart, page_panels
-from reports.verdicts import ERROR, NOT_TESTED, QUALITY, SENT, Row, System, number, values_of
+from reports.page.charts import Chart, at_least, page_panels
+from reports.verdicts import ERROR, NOT_TESTED, QUALITY, SENT, UNDEFENDED, Row, System, number, values_of
 
 TIED = f"{QUALITY}/constant"
 AXES = {
@@ -25,7 +25,6 @@ AXES = {
 }
 LEAST = -1.0  # usefulness that is drawn; what lies below stands at the edge
 ADVANTAGE = ("advantage", "advantage_low", "advantage_high")
-UNDEFENDED = ("", "none")
 
 
 def frontier_frame(systems: Sequence[System]) -> pd.DataFrame:
@@ -50,7 +49,7 @@ def frontier(systems: Sequence[System]) -> Chart | None:
     drawn = [axis for axis in AXES if (frame.axis == axis).any()]
     floor = min(-0.05, float(np.nanmin([0.0, *frame.low.dropna()])) - 0.05)
     hovers: dict[str, Sequence[str]] = {}
-    with page_panels(len(drawn), 5.6 * len(drawn), 4.6) as (figure, panels):
+    with page_panels(len(drawn), 5.6 * len(drawn), 4.8, systems) as (figure, panels):
         for place, (axis, axes) in enumerate(zip(drawn, panels, strict=True)):
             shown = frame[frame.axis == axis].reset_index(drop=True)
             _panel(axes, shown, floor - 0.12, f"frontier-{place}")
@@ -59,10 +58,10 @@ def frontier(systems: Sequence[System]) -> Chart | None:
     caption = (
         "Largest advantage over the best guess of any adversary (95 % interval), against usefulness: the "
         "share of the way from a baseline that needs nobody's gradients (0) to perfection (1), with its sd "
-        "over seeds. Diamonds are systems without a defense, the dashed line is a constant predictor. Area: "
-        "megabytes that a client sends. Grey: another system leaks no more and is no less useful, and in "
-        "one of the two it is better beyond the bars; their names are on hover. What is not tested lies in "
-        "the grey lane; what is worse than -1 stands at -1."
+        "over two seeds or more. Diamonds are systems without a defense, the dashed line is a constant "
+        "predictor. Area: megabytes that a client sends. Grey: another system leaks no more and is no less "
+        "useful, and in one of the two it is better beyond the bars; their names are on hover. What is not "
+        "tested lies in the grey lane; what is worse than -1 stands at -1."
     )
     return Chart("frontier", "Leakage, usefulness, cost", caption, figure, hovers)
 
@@ -81,7 +80,7 @@ def _line(axis: str, system: System) -> dict[str, object] | None:
         "system": system.short,
         **dict(zip(("advantage", "low", "high"), numbers, strict=True)),
         "useful": float(useful.mean()),
-        "spread": float(useful.std(ddof=1)) if useful.size > 1 else 0.0,
+        "spread": float(useful.std(ddof=1)) if useful.size > 1 else np.nan,
         "measured": float(np.mean([row["value"] for row in rows])),
         "beside": float(np.mean([row["baseline"] for row in rows])),
         "constant": 0.0 if axis == ERROR else float(np.mean(tied)) if tied else np.nan,
@@ -102,7 +101,8 @@ def _is_dominated(frame: pd.DataFrame, place: int) -> bool:
     if np.isnan(one.advantage):
         return False
     no_worse = (frame.advantage <= one.advantage) & (frame.useful >= one.useful)
-    better = (frame.high < one.low) | (frame.useful - frame.spread > one.useful + one.spread)
+    spread = frame.spread.fillna(0)
+    better = (frame.high < one.low) | (frame.useful - spread > one.useful + spread.iloc[place])
     return bool((no_worse & better).any())
 
 
@@ -123,7 +123,7 @@ def _panel(axes: Axes, frame: pd.DataFrame, lane: float, group: str) -> None:
         )  # fmt: skip
     tested = frame.dropna(subset=["advantage"])
     axes.errorbar(
-        tested.shown, tested.advantage, xerr=tested.spread,
+        tested.shown, tested.advantage, xerr=tested.spread.fillna(0),
         yerr=[tested.advantage - tested.low, tested.high - tested.advantage],
         fmt="none", ecolor="0.5", elinewidth=0.8,
     )  # fmt: skip
@@ -144,6 +144,7 @@ def _panel(axes: Axes, frame: pd.DataFrame, lane: float, group: str) -> None:
     ticks = [0, 0.5, 1]
     axes.set_yticks([lane, *ticks], ["not tested", *map(str, ticks)])
     axes.margins(x=0.2)
+    axes.set_xlim(*at_least(*axes.get_xlim()))
 
 
 def _words(line: dict) -> str:
@@ -152,7 +153,8 @@ def _words(line: dict) -> str:
         leak = f"advantage {line['advantage']:.3f} [{line['low']:.3f}, {line['high']:.3f}]"
     cost = "" if np.isnan(line["megabytes"]) else f", {line['megabytes']:.3g} MB a round"
     name, guess = ("RMSE", "training mean") if line["axis"] == ERROR else ("NDCG@10", "popularity")
+    runs = "one run" if np.isnan(line["spread"]) else f"sd {line['spread']:.3f}"
     return (
-        f"{line['system']}: {leak}, usefulness {line['useful']:.3f} (sd {line['spread']:.3f}; {name} "
+        f"{line['system']}: {leak}, usefulness {line['useful']:.3f} ({runs}; {name} "
         f"{number(line['measured'])}, {guess} {number(line['beside'])}){cost}"
     )

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
+from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from reports.figures import save
 from reports.page.charts import inline_svg
@@ -13,18 +15,29 @@ from reports.page.content import Page
 from victims.common.files import write_text
 
 NAME = "report"
+PAPER_WIDTH = 7.0  # inches, of both columns
+STYLES = ("screen", "paper")
 
 
-def write_page(page: Page, directory: Path) -> list[Path]:
-    """Write a page and its charts."""
+def write_page(page: Page, directory: Path, style: str = "screen") -> list[Path]:
+    """Write a page and its charts, which in the style of a paper are as wide as its text and serif."""
     html, text = directory / f"{NAME}.html", directory / f"{NAME}.md"
     write_text(html, as_html(page))
     write_text(text, as_markdown(page))
     written = [html, text]
     for chart in page.charts:
         chart.figure.set_facecolor("white")  # on the page the ground is the page's
-        written += save(chart.figure, directory / f"{NAME}_{chart.name}")
+        if style == "paper":
+            _as_in_papers(chart.figure)
+        written += save(chart.figure, directory / f"{NAME}_{chart.name}", pdf=True)
     return written
+
+
+def _as_in_papers(figure: Figure) -> None:
+    width, height = figure.get_size_inches()
+    figure.set_size_inches(min(width, PAPER_WIDTH), height)
+    for text in figure.findobj(Text):
+        text.set_fontfamily("serif")  # type: ignore[attr-defined]
 
 
 def as_html(page: Page) -> str:

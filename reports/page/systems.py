@@ -8,30 +8,28 @@ from pathlib import Path
 from reports.tables import BOUND
 from reports.verdicts import (
     ANSWERED,
-    LEAKS,
     NOT_TESTED,
+    OPEN,
+    SENDERS,
     AdversaryView,
     Leak,
     Row,
     System,
-    best,
     by_adversary,
     grouped,
     kinds_of,
     leak_cell,
     leak_of,
-    why_nothing,
 )
 from reports.words import WORST_FIRST, sentence
 
 SYSTEM = ("victim", "update", "weighting", "data", "defense")
-NO_TRUTH = "clients answered, without truth"
 
 
 def systems_of(rows: Sequence[Row]) -> list[System]:
     """Group rows by system, in the order in which each comes first."""
     rows = [row for row in rows if row["metric"] != BOUND]
-    kinds = _kinds(rows)
+    kinds = kinds_on(rows)
     groups = grouped(rows, *SYSTEM)
     varying = [name for n, name in enumerate(SYSTEM) if len({key[n] for key in groups}) > 1]
     systems = []
@@ -53,26 +51,18 @@ def systems_of(rows: Sequence[Row]) -> list[System]:
     return systems
 
 
-def kind_names(rows: Sequence[Row]) -> list[str]:
-    """Name the columns of who reads what."""
-    return [NO_TRUTH if kind == ANSWERED else LEAKS[kind] for kind in _kinds(rows)]
-
-
-def _kinds(rows: Sequence[Row]) -> list[str]:
-    """Metrics of what can be read; without truth, for whom an attack has an answer."""
-    return [ANSWERED] if any(row["metric"] == ANSWERED for row in rows) else kinds_of(rows)
+def kinds_on(rows: Sequence[Row]) -> list[str]:
+    """Metrics of what can be read; without truth, for whom an attack has an answer, and lists in the open."""
+    metrics = {row["metric"] for row in rows}
+    kinds = [ANSWERED, *kinds_of(rows)[1:]] if ANSWERED in metrics else kinds_of(rows)
+    return [*kinds, *({SENDERS} & metrics)]
 
 
 def _adversaries(rows: Sequence[Row], kinds: Sequence[str]) -> tuple[AdversaryView, ...]:
     """Those who read the same are one."""
     groups: dict[tuple[str, ...], tuple[list[str], tuple[Leak, ...]]] = {}
     for name, of_one in by_adversary(rows).items():
-        leaks = tuple(
-            leak_of(of_one, kind)
-            if kind in LEAKS
-            else Leak(NO_TRUTH, best(of_one, kind), why_nothing(of_one))
-            for kind in kinds
-        )
+        leaks = tuple(leak_of(of_one, kind) for kind in kinds)
         groups.setdefault(tuple(map(leak_cell, leaks)), ([], leaks))[0].append(name)
     return tuple(
         AdversaryView(names[0], _worst_verdict(leaks), leaks, tuple(names))
@@ -82,5 +72,6 @@ def _adversaries(rows: Sequence[Row], kinds: Sequence[str]) -> tuple[AdversaryVi
 
 def _worst_verdict(leaks: Sequence[Leak]) -> str:
     verdicts = [str(leak.row["verdict"]) for leak in leaks if leak.row is not None]
+    verdicts += [OPEN for leak in leaks if leak.in_open]
     ranked = [verdict for verdict in verdicts if verdict in WORST_FIRST]
     return min(ranked, key=WORST_FIRST.index, default=NOT_TESTED)

@@ -10,6 +10,9 @@
     const numbers = !Number.isNaN(x) && !Number.isNaN(y);
     return numbers ? x - y : Number.isNaN(x) !== Number.isNaN(y) ? Number.isNaN(x) - Number.isNaN(y) : a.localeCompare(b);
   };
+  window.addEventListener("beforeprint", () => {
+    for (const folded of document.querySelectorAll("details")) folded.open = true;
+  });
   for (const table of document.querySelectorAll("table.sortable")) {
     const heads = [...table.tHead.rows[0].cells];
     heads.forEach((head, column) => {

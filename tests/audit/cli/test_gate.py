@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from audit.cli.gate import OF_ATTACKS, OF_CLAIMS, Vocabulary, check, parse
+from audit.cli.gate import OF_ATTACKS, OF_CLAIMS, Vocabulary, check, parse, without_open
 from audit.experiments.results import make_row
 from victims.common.errors import InputError
 
@@ -39,6 +39,8 @@ UPSIDE_DOWN = row(
 )  # fmt: skip
 GUESS = row(attack="guess-majority")
 SILENT = row(verdict="NOT TESTED", reason="30 of 40 clients got no answer")
+OPEN = row(attack=None, metric="rated_set", verdict="OPEN", value=1.0, advantage=float("nan"))
+LISTS = row(metric="rated_set_auc", verdict="LEAK", value=1.0, advantage=1.0)
 TIMED = row(metric="seconds_per_user", verdict="", advantage=float("nan"), value=3.0)
 
 
@@ -60,6 +62,10 @@ TIMED = row(metric="seconds_per_user", verdict="", advantage=float("nan"), value
         (["leak"], [], 3),
         (["leak"], [SAFE, row(adversary="item-server", status="not applicable", verdict="NOT TESTED")], 3),
         (["leak@adversary=server"], [SAFE, row(adversary="item-server", verdict="LEAK")], 0),
+        (["leak"], [OPEN, SAFE], 1),
+        (["leak"], [OPEN, IDLE], 1),
+        (["leak@attack=spectral"], [OPEN, SAFE], 0),
+        (["rated_rating_accuracy=0.05"], [OPEN], 3),
         (["rating_accuracy=0.05"], [SAFE], 0),
         (["rating_accuracy=0.05"], [READ], 1),
         (["rating_accuracy=0.01"], [SAFE], 1),
@@ -87,6 +93,20 @@ def test_exit_codes(bars, rows, code):
     assert bool(outcome.lines) == (code != 0)
 
 
+@pytest.mark.parametrize(
+    ("rows", "code"),
+    [
+        ([OPEN, LISTS, SAFE], 0),
+        ([OPEN, LISTS, SAFE, READ], 1),
+        ([OPEN, LISTS, IDLE], 3),
+        ([LISTS, SAFE], 1),
+        ([OPEN, SAFE, {**LISTS, "weighting": "include-unrated"}], 1),
+    ],
+)
+def test_lists_in_the_open_are_excepted_where_they_lie_and_nothing_else_is(rows, code):
+    assert check(parse(["leak"], AUDIT), without_open(rows)).code == code
+
+
 def test_the_line_says_which_row_crossed():
     (line,) = check(parse(["rating_accuracy.advantage_low>0.5"], AUDIT), [SAFE, READ]).lines
     assert line == (
@@ -96,6 +116,8 @@ def test_the_line_says_which_row_crossed():
     (line,) = check(parse(["leak"], AUDIT), [RAISED]).lines
     assert "was not measured: spectral failed on sgd/observed-only" in line
     assert "boom" in line
+    (line,) = check(parse(["leak"], AUDIT), [OPEN, SAFE]).lines
+    assert line.endswith("uploads on sgd/observed-only, defense none, adversary server: rated_set is OPEN")
 
 
 def test_a_refuted_claim_is_a_condition_of_its_own():

@@ -81,6 +81,8 @@ def test_every_attack_is_a_row_and_a_leak_is_one(run, recording, tmp_path):
     assert silent["verdict"] == "NOT TESTED"
     assert "not declared" in silent["reason"]
     assert "undeclared" in said
+    rows = json.loads((out / "results.json").read_text())
+    assert [row["metric"] for row in rows if row["verdict"] == "OPEN"] == ["rated_set"]
     before = kept_rows(out)
     assert run("audit", "--transcript", recording, "--out", out, "--exhaustive")[0] == 0
     assert kept_rows(out) == before
@@ -140,6 +142,9 @@ def test_a_bar_without_truth_is_passed_by_nothing_that_was_measured(run, recordi
     recording.with_name("run.truth.arrow").unlink()
     words = ("--attack", "rated-set", "--out", tmp_path / "r", "--fail-on", "leak")
     code, _, said = run("audit", "--transcript", recording, *words)
+    assert code == 1, said
+    assert "rated_set is OPEN" in said
+    code, _, said = run("audit", "--transcript", recording, *words, "--allow-open")
     assert code == 3, said
 
 

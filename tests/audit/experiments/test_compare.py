@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from audit.experiments.comparison import lists_named_to, run, settled
+from audit.experiments.comparison import open_rows, run, settled
 from audit.experiments.plan import Comparison
+from audit.experiments.rows import open_row
 from audit.experiments.scenarios import encrypts, standing_in, without_encryption
 from reports.figures import comparison_figure
 from reports.tables import comparison_table
@@ -160,8 +161,8 @@ def test_lists_that_uploads_name_need_no_attack(compared):
     ]
     leak = leak_of(silent, "rated_set_auc")
     assert leak_cell(leak).startswith("NOT TESTED")
-    in_open = leak._replace(in_open=True)
-    assert leak_cell(in_open) == "in the open\nuploads name the items"
+    in_open = leak_of([*silent, open_row(adversary="server", defense="none")], "rated_set_auc")
+    assert leak_cell(in_open) == "OPEN\nuploads name the items"
     assert "untested" not in worst_cell([leak_of(silent, "rated_rating_accuracy"), in_open])
     plan = settled(
         Comparison(
@@ -170,6 +171,7 @@ def test_lists_that_uploads_name_need_no_attack(compared):
             adversaries=("server", "item-server"),
         )
     )
-    assert lists_named_to(plan, generate(Synthetic(users=12, items=20, ratings_per_user=8.0))) == {
-        "none": ("server",)
-    }
+    named = open_rows(plan, generate(Synthetic(users=12, items=20, ratings_per_user=8.0)))
+    assert [(row["defense"], row["adversary"], row["verdict"]) for row in named] == [
+        ("none", "server", "OPEN")
+    ]

@@ -11,7 +11,8 @@ import pytest
 
 from reports.page.content import page_of
 from reports.page.frontier import frontier_frame
-from reports.page.render import as_html, as_markdown
+from reports.page.render import as_html, as_markdown, write_page
+from reports.page.summary import summary_of
 from reports.page.systems import systems_of
 from reports.words import headline, worse_than_mean
 from tests.reports.rows import ran
@@ -92,6 +93,68 @@ def test_a_recording_without_truth_is_not_untested():
     assert made.systems[0].verdict == "LEAK"
     assert "there is no truth to score against" in made.headline
     assert made.kinds == ("clients answered, without truth",)
+    assert made.summary.severity == "total"
+    assert "claims to know the ratings of 100 of 100 clients" in made.summary.sentence
+    assert "what is claimed, not what is right" in dict(made.summary.facts)["How sure"]
+    sure = row | {"metric": "claimed_probability", "value": 0.81, "verdict": "", "advantage": np.nan}
+    made = page([row, sure])
+    assert made.claimed.rows == (("server", "spectral", "ratings", "940/943", "0.000", "0.810", "LEAK"),)
+    assert "each client's rows are permuted" in as_html(made)
+    assert "permuted" not in as_html(page([leak()]))
+
+
+@pytest.mark.parametrize(
+    ("changes", "severity"),
+    [
+        ({"advantage": 1.0}, "total"),
+        ({"advantage": 0.9}, "total"),
+        ({"advantage": 0.89}, "large"),
+        ({"advantage": 0.2}, "large"),
+        ({"advantage": 0.19}, "small"),
+        ({"advantage": 0.99, "verdict": "INCONCLUSIVE"}, "none shown"),
+        ({"advantage": 0.01, "verdict": "NO EVIDENCE"}, "none shown"),
+        ({"status": "not applicable", "verdict": "NOT TESTED"}, "not tested"),
+    ],
+)
+def test_severity_is_by_rule_and_of_the_worst(changes, severity):
+    one = leak(**changes)
+    assert page([one]).summary.severity == severity
+    assert page([one, leak("b")]).summary.severity == "total"
+    assert severity in (page([one, untested("b")]).summary.severity, "not tested")
+
+
+def test_the_first_screen_says_whom_what_who_how_sure_and_what_to_do():
+    rows = [leak(), leak(value=0.9) | {"metric": "users_fully_recovered"}, untested()]
+    made = summary_of(systems_of(rows), {"command": "factorleak audit", "started, ended": "2026-11-29T10, x"})
+    assert made.about == "fedmvmf · ml-100k · 2026-11-29"
+    assert made.sentence == "The server gets 97 of 100 ratings right, where a guess gets 34."
+    facts = dict(made.facts)
+    assert facts["Who is affected"].startswith("940 of 943 clients; of 849 of them all")
+    assert facts["What is recovered"] == "ratings: 0.971 [0.950, 0.990], guess 0.345"
+    assert facts["By whom"] == "server (total); not tested: decrypter; strongest attack spectral"
+    assert "factorleak compare --victim fedmvmf --data ml-100k --update semi-als" in facts["What to do"]
+    recorded = summary_of(systems_of([leak(data="x y/rec")]), {"command": "factorleak audit --transcript r"})
+    assert "compare --transcript 'x y/rec'" in dict(recorded.facts)["What to do"]
+    defended = [*rows, leak("laplace:scale=1", advantage=0.5), leak("laplace:scale=9", advantage=0.1)]
+    assert "laplace:scale=9 leaves least" in dict(page(defended).summary.facts)["What to do"]
+
+
+def test_what_uploads_name_is_open_and_no_attack():
+    named = leak(attack=None, verdict="OPEN", advantage=np.nan) | {"metric": "rated_set"}
+    lists = leak() | {"metric": "rated_set_auc"}
+    made = page([named, lists, leak(advantage=0.1)])
+    small, opened = made.readings[0][2]
+    assert (small.severity, small.verdict, small.risk) == ("small", "LEAK", "inference")
+    assert (opened.severity, opened.verdict, opened.risk) == ("large", "OPEN", "singling out")
+    assert made.summary.severity == "large"
+    assert made.summary.sentence.startswith("Uploads name the items")
+    (alone,) = systems_of([named, untested(adversary="server")])
+    assert (alone.verdict, alone.severity) == ("OPEN", "large")
+
+
+def test_who_sent_what_is_linkability():
+    row = leak() | {"metric": "link_precision"}
+    assert page([row, untested(adversary="server")]).readings[0][2][-1].risk == "linkability"
 
 
 def test_what_settles_nothing_is_no_leak():
@@ -150,7 +213,7 @@ def test_without_any_attack_nothing_is_said_of_leaks():
     assert made.measured.rows[0][10] == "2"
     assert made.measured.shared == ()
     html = as_html(made)
-    for name in ("threats", "readings", "silent", "results"):
+    for name in ("method", "findings", "results"):
         assert f'id="{name}"' not in html
         assert f'"#{name}"' not in html
     assert "Threat model" not in as_markdown(made)
@@ -213,7 +276,7 @@ def test_nothing_of_a_row_is_obeyed():
     text = as_html(made)
     assert "<script>alert" not in text
     assert text.count("<script>") == 1
-    assert "\n|" not in as_markdown(page([leak("a|b\n|c")])).split("## Verdicts")[1].split("|c")[0][-3:]
+    assert "\n|" not in as_markdown(page([leak("a|b\n|c")])).split("## Findings")[1].split("|c")[0][-3:]
 
 
 def test_it_needs_no_network_and_ids_do_not_repeat():
@@ -282,7 +345,7 @@ def test_the_worst_off_stand_beside_the_mean():
     rows += [leak(**group) | {"metric": f"attribute_group_accuracy/{name}"} for name in ("0", "worst_tenth")]
     made = page(rows)
     assert made.headline.endswith("of the worst-off tenth of the clients, 0.991.")
-    assert "worst tenth 0.991, guess 0.556" in made.readings[0][3][0].rest
+    assert "worst tenth 0.991, guess 0.556" in made.readings[0][2][0].rest
     charts = {chart.name: chart for chart in made.charts}
     assert len(charts["clients"].hovers) == 3  # all, the worst-off tenth, few ratings
     assert len(charts["items"].hovers) == 2
@@ -300,5 +363,25 @@ def test_rounds_watched_are_a_figure_where_they_differ():
         return leak(rounds=rounds, value=value)
 
     marks = "Leakage by round"
-    assert marks in as_html(page([watched(1, 0.5), watched(4, 0.9)]))
+    both = [watched(1, 0.5), watched(4, 0.9)]
+    assert marks in as_html(page(both))
+    charts = {chart.name: chart for chart in page([*both, untested(adversary="server", rounds=9)]).charts}
+    assert any("NOT TESTED" in words for words in charts["rounds"].hovers["rounds"])
     assert marks not in as_html(page([watched(1, 0.5)]))
+
+
+def test_figures_say_data_and_clients_and_are_files_for_papers(tmp_path):
+    made = page([leak(), leak(n_users=20, adversary="peer")])
+    assert made.charts[0].figure.get_supxlabel() == "ml-100k; n = 20 to 943 clients"
+    files = write_page(made, tmp_path, "paper")
+    assert {path.suffix for path in files} == {".html", ".md", ".svg", ".png", ".pdf"}
+    first = [path.read_bytes() for path in files]
+    again = write_page(page([leak(), leak(n_users=20, adversary="peer")]), tmp_path / "again", "paper")
+    assert [path.read_bytes() for path in again] == first
+    assert made.charts[0].figure.get_size_inches()[0] <= 7
+
+
+def test_one_run_has_no_spread():
+    frame = frontier_frame(systems_of([leak(), quality("none", 0.7, 0)]))
+    assert np.isnan(frame.spread[0])
+    assert "one run" in frame.hover[0]
