@@ -13,7 +13,7 @@ from audit.option_texts import named_options
 from audit.plugins import broken_member, offered, said
 from audit.registry import COMBINED, entries, entry, main_name
 from audit.shell.debugging import HINT
-from victims.common.declarations import first_complaint
+from victims.common.declarations import did_you_mean, first_complaint
 from victims.common.errors import InputError
 from victims.protocols.base import Attacker, Defense, Victim
 
@@ -107,8 +107,9 @@ def _parts(text: str) -> list[str]:
         if any(option in fixed for fixed in COMBINED[name].values()):
             raise InputError(f"{name} fixes the option {option!r}; name its parts to choose another value")
         if not any(option in names for names in known.values()):
-            every = ", ".join(sorted(set().union(*known.values())))
-            raise InputError(f"{name} has no option {option!r}; it takes {every}")
+            every = sorted(set().union(*known.values()))
+            meant = did_you_mean(option, every)
+            raise InputError(f"{name} has no option {option!r}{meant}; it takes {', '.join(every)}")
     out = []
     for component, fixed in COMBINED[name].items():
         own = {**fixed, **{key: value for key, value in options.items() if key in known[component]}}
@@ -131,7 +132,8 @@ def _make(group: str, name: str, options: dict[str, Any]) -> Any:
     for option in options:
         if option not in known:
             names = sorted(known - set(found.short))
-            raise InputError(f"{name} has no option {option!r}; it takes {', '.join(names) or 'none'}")
+            meant = did_you_mean(option, names)
+            raise InputError(f"{name} has no option {option!r}{meant}; it takes {', '.join(names) or 'none'}")
     options = {found.short.get(key, key): value for key, value in options.items()}
     values = {key: None if value == "none" else value for key, value in options.items()}
     try:

@@ -21,6 +21,7 @@ from audit.plugins import (
     offered,
     package_of,
 )
+from victims.common.declarations import did_you_mean
 from victims.common.errors import InputError
 
 QUESTIONS = ("ratings", "lists", "attributes")  # that an attack answers, unless it says otherwise
@@ -392,8 +393,8 @@ def entry(group: str, name: str) -> Entry:
             )
         names = [other for other, found in known.items() if not found.refused]
         raise InputError(
-            f"unknown {group[:-1]} {name!r}; known are {', '.join(names) or 'none'}; "
-            "correct it, or install the package that offers it"
+            f"unknown {group[:-1]} {name!r}{did_you_mean(name, names)}; known are "
+            f"{', '.join(names) or 'none'}; correct it, or install the package that offers it"
         )
     if known[name].refused:
         raise InputError(f"{group[:-1]} {name!r} is refused: {known[name].refused}")

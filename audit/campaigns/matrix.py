@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from audit.epsilon import claims
 from audit.experiments import auditing, comparison, sweep
 from audit.experiments.across_rows import controlled, strongest
@@ -102,7 +104,7 @@ def _prepare(cell: Cell[Placed], data: Mapping[str, Ratings], say: Say) -> Any:
     return _procedure(cell.task).prepare(own, data[cell.task.data], say)
 
 
-def _measure(cell: Cell[Placed], prepared: Any, say: Say) -> list[Row]:
+def _measure(cell: Cell[Placed], prepared: Any, say: Say) -> list[Row] | tuple[list[Row], np.ndarray | None]:
     own = replace(cell, task=cell.task.task)
     try:
         return _procedure(cell.task).measure(own, prepared, say)

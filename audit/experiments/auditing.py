@@ -228,13 +228,14 @@ def audit(
     lists_open = uploads_name_lists(manifest_of(first, ratings, list(plan.rounds)), chosen)
     serverless = entry("victims", plan.victim).serverless
     if lists_open and plan.adversary in RECEIVE:
+        recorded_ones = {(row["update"], row["weighting"]) for row in rows if row["status"] != "failed"}
         named = [
             open_row(
                 **source_of(plan, *scenario).columns, data=plan.data, adversary=plan.adversary,
                 rounds=len(plan.rounds), seed=plan.seed,
             )
             for scenario in plan.scenarios
-            if scenario[1] == "observed-only"
+            if scenario[1] == "observed-only" and scenario in recorded_ones
         ]  # fmt: skip
         write_results(rows := [*rows, *named], directory)
     hint = NO_SERVER if serverless and plan.adversary == "server" else ""

@@ -63,7 +63,7 @@ def metric_rows(
     senders: Senders | None = None,
     replicates: Replicates | None = None,
     by_group: bool = False,
-    scored: Callable[[Sequence[Score]], None] = silent,
+    scored: Callable[[Sequence[Score]], None] | None = None,
 ) -> list[Row]:
     """Score an answer, or say why the attack does not apply.
 
@@ -80,7 +80,8 @@ def metric_rows(
         senders=senders,
         replicates=replicates,
     )
-    scored(scores)
+    if scored is not None:
+        scored(scores)
     rows = [make_row(**shared, **as_record(one), status="ran") for one in scores]
     if by_group and not is_guess(reconstruction.attack):
         groups = group_scores(scores, reconstruction, manifest, truth)

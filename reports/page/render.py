@@ -37,7 +37,7 @@ def _as_in_papers(figure: Figure) -> None:
     width, height = figure.get_size_inches()
     figure.set_size_inches(min(width, PAPER_WIDTH), height)
     for text in figure.findobj(Text):
-        text.set_fontfamily("serif")  # type: ignore[attr-defined]
+        text.set_fontfamily("serif")
 
 
 def as_html(page: Page) -> str:

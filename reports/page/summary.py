@@ -198,8 +198,8 @@ def what_to_do(attacked: Sequence[System], system: System, command: str) -> str:
         name = best.rows[0]["defense"]
         return f"Of the defenses measured, {name} leaves least: {left}. The charts say what it costs."
     if "--transcript" in command:
-        what = f"--transcript {shlex.quote(str(row['data']))}"
-    else:
-        names = ("victim", "data", "update", "weighting")
-        what = " ".join(f"--{name} {shlex.quote(str(row[name]))}" for name in names)
+        recording = shlex.quote(str(row["data"]))
+        return f"Try defenses on these uploads: factorleak audit --transcript {recording} --advise"
+    names = ("victim", "data", "update", "weighting")
+    what = " ".join(f"--{name} {shlex.quote(str(row[name]))}" for name in names)
     return f"Measure a defense: factorleak compare {what} --defense none --defense laplace:scale=1"

@@ -58,6 +58,18 @@ def closest(key: str, names: Iterable[str]) -> str | None:
     return nearest(key, known) or (found[0] if found else None)
 
 
+def did_you_mean(key: str, names: Iterable[str]) -> str:
+    """Ask in a message whether the closest name was meant; empty where none is like it.
+
+    Examples
+    --------
+    >>> did_you_mean("spectrel", ["spectral", "grid"]), did_you_mean("telepathy", ["grid"])
+    (", did you mean 'spectral'?", '')
+    """
+    meant = closest(key, names)
+    return f", did you mean {meant!r}?" if meant else ""
+
+
 @lru_cache(maxsize=512)
 def _words(key: str) -> tuple[str, ...]:
     """``clientLearningRate`` and ``client-learning_rate`` alike. Kept, for known keys are asked for often."""

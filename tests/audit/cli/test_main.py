@@ -33,10 +33,10 @@ class TestAudit:
         assert all(row["baseline"] is not None and row["ci_low"] is not None for row in accuracy)
         assert pd.read_csv(out / "results.csv").shape == pd.read_parquet(out / "results.parquet").shape
         assert not (out / "transcripts").exists() or not list((out / "transcripts").iterdir())
-        written = {path: path.stat().st_mtime_ns for path in (out / "cells").iterdir()}
+        written = {path: path.stat().st_mtime_ns for path in (out / "cells").glob("*.json")}
         assert len(written) == 4
         assert run(*words)[0] == 0
-        assert {path: path.stat().st_mtime_ns for path in (out / "cells").iterdir()} == written
+        assert {path: path.stat().st_mtime_ns for path in (out / "cells").glob("*.json")} == written
 
     def test_a_failed_cell_is_a_row(self, run, tmp_path, monkeypatch):
         def explode(*_: object, **__: object) -> None:
@@ -77,7 +77,8 @@ class TestAudit:
             "observed-only", "--attack", "spectral", "--rounds", "3",
         )  # fmt: skip
         assert code == 0
-        (row,) = json.loads((out / "results.json").read_text())
+        row, named = json.loads((out / "results.json").read_text())
+        assert (named["metric"], named["verdict"]) == ("rated_set", "OPEN")
         assert row["status"] == "not applicable"
         assert "a second round is needed" in row["reason"]
         assert "Not applicable, 1 attack: spectral: " in text
@@ -101,7 +102,7 @@ class TestAudit:
         monkeypatch.setattr("attacks.likelihood.attack.Likelihood.attack", explode)
         out = tmp_path / "R"
         words = ["audit", "--data", SMALL, "--out", out, "--update", "semi-als",
-                 "--weighting", "observed-only", "--attack", attack]  # fmt: skip
+                 "--weighting", "observed-only", "--attack", attack, "--allow-open"]  # fmt: skip
         found, _, error = run(*words, "--fail-on", bar)
         assert found == code
         assert says in error
@@ -223,6 +224,8 @@ class TestMessages:
         ("words", "message"),
         [
             (["audit", "--attack", "telepathy"], "known are spectral"),
+            (["audit", "--attack", "spectrel"], "did you mean 'spectral'?"),
+            (["audit", "--defense", "laplace:scal=2"], "did you mean 'scale'?"),
             (["audit", "--data", "nowhere"], "--data synthetic"),
             (["audit", "--rounds", "five"], "--rounds must look like"),
             (["audit", "--rounds", "5-2"], "ascend"),

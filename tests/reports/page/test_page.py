@@ -134,7 +134,7 @@ def test_the_first_screen_says_whom_what_who_how_sure_and_what_to_do():
     assert facts["By whom"] == "server (total); not tested: decrypter; strongest attack spectral"
     assert "factorleak compare --victim fedmvmf --data ml-100k --update semi-als" in facts["What to do"]
     recorded = summary_of(systems_of([leak(data="x y/rec")]), {"command": "factorleak audit --transcript r"})
-    assert "compare --transcript 'x y/rec'" in dict(recorded.facts)["What to do"]
+    assert "audit --transcript 'x y/rec' --advise" in dict(recorded.facts)["What to do"]
     defended = [*rows, leak("laplace:scale=1", advantage=0.5), leak("laplace:scale=9", advantage=0.1)]
     assert "laplace:scale=9 leaves least" in dict(page(defended).summary.facts)["What to do"]
 
