@@ -20,7 +20,6 @@ from reports.verdicts import (
     AdversaryView,
     Leak,
     Row,
-    System,
     answers_few,
     badness,
     folded_names,
@@ -195,23 +194,6 @@ def _claim(row: Row | None) -> str:
 
 
 # Of systems
-
-
-def headline(systems: Sequence[System]) -> str:
-    """Say of all systems together how many leak, the worst, which were not tested, and which not attacked."""
-    attacked = [one for one in systems if one.adversaries]
-    if not attacked:
-        return "No attack was run: numbers of usefulness and cost say nothing about what leaks."
-    others = len(systems) - len(attacked)
-    more = f" Of {others} more, usefulness or cost alone was measured." if others else ""
-    if len(attacked) == 1:
-        return attacked[0].sentence + more
-    counts = {verdict: sum(one.verdict == verdict for one in attacked) for verdict in WORST_FIRST}
-    words = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
-    known = [one for one in attacked if one.worst is not None]
-    most = max(known, key=lambda one: badness(one.worst), default=None)  # type: ignore[arg-type]
-    worst_of_all = "" if most is None else f" The worst: {most.sentence}"
-    return f"Of {len(attacked)} systems: {words}.{worst_of_all}{more}"
 
 
 def sentence(name: str, verdict: str, seen: Sequence[AdversaryView]) -> str:

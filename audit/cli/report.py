@@ -34,14 +34,14 @@ def report(
 
     output = Output(quiet, as_json)
     page, files = actions.report(results, out, title, style)
-    output.show(page.headline)
+    output.show(f"{page.summary.severity.upper()}: {page.summary.sentence}".removeprefix(": "))
     for name, words in page.summary.facts:
         output.show(f"{name}: {words}")
     for path in files:
         output.show(f"written {path}")
     output.finish(
         {
-            "headline": page.headline,
+            "headline": page.summary.sentence,
             "severity": page.summary.severity,
             "summary": dict(page.summary.facts),
             "systems": [

@@ -38,7 +38,6 @@ from reports.verdicts import (
     verdict_of,
     why_not,
 )
-from reports.words import headline
 
 CHARTS = (leakage, frontier, growth, by_client, by_item, blocks)
 
@@ -71,7 +70,6 @@ class Page:
 
     title: str
     summary: Summary  # the first screen
-    headline: str
     systems: tuple[System, ...]  # those that were attacked
     adversaries: tuple[tuple[str, str], ...]  # who was tried, and what each sees
     kinds: tuple[str, ...]  # columns of ``readings``
@@ -95,8 +93,7 @@ def page_of(
     seen = dict.fromkeys(str(row["adversary"]) for row in attacked)
     return Page(
         title=title,
-        summary=summary_of(systems, dict(facts)),
-        headline=" ".join(filter(None, (headline(systems), _refuted(bounds)))),
+        summary=summary_of(systems, dict(facts), bounds),
         systems=tuple(one for one in systems if one.adversaries),
         adversaries=tuple((name, _sees(name, adversaries)) for name in seen),
         kinds=tuple(KINDS[kind] for kind in kinds),
@@ -134,11 +131,6 @@ def _reading(leak: Leak, kind: str) -> Reading:
     risk = RISKS[str(row["metric"])] if row["verdict"] == LEAK else ""
     words = f"{rest}{tenth}; {row['attack']}{of_what(row)}"
     return Reading(how_bad, str(row["verdict"]), risk, number(row["value"]), words)
-
-
-def _refuted(rows: Sequence[Row]) -> str:
-    refuted = sum(row["verdict"] == "CLAIM REFUTED" for row in rows)
-    return f"{refuted} of {len(rows)} claims of an epsilon are refuted." if rows else ""
 
 
 def _facts(rows: Sequence[Row]) -> list[tuple[str, str]]:

@@ -20,8 +20,8 @@ from reports.verdicts import ERROR, NOT_TESTED, QUALITY, SENT, UNDEFENDED, Row, 
 
 TIED = f"{QUALITY}/constant"
 AXES = {
-    QUALITY: "ranking, beside popularity (NDCG@10)",
-    ERROR: "rating error, beside the training mean (RMSE)",
+    QUALITY: "ranking,\nbeside popularity (NDCG@10)",
+    ERROR: "rating error,\nbeside the training mean (RMSE)",
 }
 LEAST = -1.0  # usefulness that is drawn; what lies below stands at the edge
 ADVANTAGE = ("advantage", "advantage_low", "advantage_high")

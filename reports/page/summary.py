@@ -54,18 +54,24 @@ class Summary(NamedTuple):
     facts: tuple[tuple[str, str], ...]
 
 
-def summary_of(systems: Sequence[System], facts: Mapping[str, str]) -> Summary:
-    """Sum up the worst system and its worst adversary; ``facts`` say how the rows were made."""
+def summary_of(systems: Sequence[System], facts: Mapping[str, str], bounds: Sequence[Row] = ()) -> Summary:
+    """Sum up the worst system and its worst adversary; ``facts`` say how the rows were made, ``bounds``
+    what was claimed of epsilons.
+    """
     attacked = [one for one in systems if one.adversaries]
     rows = [row for one in systems for row in one.rows]
     about = [_names(rows, "victim"), _names(rows, "data"), facts.get("started, ended", "")[:10]]
     said = " · ".join(filter(None, about))
+    refuted = sum(row["verdict"] == "CLAIM REFUTED" for row in bounds)
+    claims = f"{refuted} of {len(bounds)} claims of an epsilon are refuted" if bounds else ""
     if not attacked:
-        return Summary("", said, "No attack was run: usefulness and cost say nothing about what leaks.", ())
+        words = "No attack was run: usefulness and cost say nothing about what leaks."
+        return Summary("", said, words, (("Claims", claims),) if claims else ())
     system = min(attacked, key=lambda one: (SEVERITIES.index(one.severity), *_mildness(one)))
     seen, leak = _worst(system)
     lines = {
-        "Verdict": _verdict(attacked, system),
+        "Verdict": _verdict(attacked, system, len(systems) - len(attacked)),
+        "Claims": claims,
         "Who is affected": _affected(system, leak),
         "What is recovered": _recovered(seen),
         "By whom": _by_whom(system, leak),
@@ -115,12 +121,13 @@ def _sentence(seen: AdversaryView, leak: Leak, system: System) -> str:
     return f"{who[0].upper()}{who[1:]} {done}, {where} {guess}." + (f" {NAMED}" if named else "")
 
 
-def _verdict(attacked: Sequence[System], system: System) -> str:
+def _verdict(attacked: Sequence[System], system: System, others: int) -> str:
+    more = f". Of {others} more, usefulness or cost alone was measured" if others else ""
     if len(attacked) == 1:
-        return f"{system.severity}: {system.name}"
+        return f"{system.severity}: {system.name}{more}"
     counts = Counter(one.severity for one in attacked)
     words = ", ".join(f"{counts[word]} {word}" for word in SEVERITIES if word in counts)
-    return f"{len(attacked)} configurations: {words}. The worst: {system.name}"
+    return f"{len(attacked)} configurations: {words}. The worst: {system.name}{more}"
 
 
 def _affected(system: System, leak: Leak) -> str:

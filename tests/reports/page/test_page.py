@@ -14,7 +14,7 @@ from reports.page.frontier import frontier_frame
 from reports.page.render import as_html, as_markdown, write_page
 from reports.page.summary import summary_of
 from reports.page.systems import systems_of
-from reports.words import headline, worse_than_mean
+from reports.words import worse_than_mean
 from tests.reports.rows import ran
 
 SEES = {"server": "receives every client's upload", "client:N": "a client, by name or number"}
@@ -76,7 +76,6 @@ def test_a_system_is_no_better_than_its_worst_tested_adversary():
     assert "the server reads ratings at 0.971 [0.950, 0.990]" in system.sentence
     assert "best guess without the transcript is 0.345" in system.sentence
     assert "Not tested: decrypter." in system.sentence
-    assert headline([system]) == system.sentence
 
 
 def test_what_nobody_answered_is_not_comfort():
@@ -91,7 +90,6 @@ def test_a_recording_without_truth_is_not_untested():
     row = leak(value=1.0, baseline=0.0, advantage=1.0) | {"metric": "clients_answered"}
     made = page([row])
     assert made.systems[0].verdict == "LEAK"
-    assert "there is no truth to score against" in made.headline
     assert made.kinds == ("clients answered, without truth",)
     assert made.summary.severity == "total"
     assert "claims to know the ratings of 100 of 100 clients" in made.summary.sentence
@@ -205,7 +203,7 @@ def test_differences_are_drawn_where_nobody_guessed_ratings(metric, name):
 
 def test_without_any_attack_nothing_is_said_of_leaks():
     made = page([quality("none", 0.7, 0), quality("none", 0.8, 1)])
-    assert "say nothing about what leaks" in made.headline
+    assert "say nothing about what leaks" in made.summary.sentence
     assert made.measured.columns[4:11] == (
         "rounds", "metric", "mean", "sd", "baseline", "baseline is", "seeds",
     )  # fmt: skip
@@ -233,8 +231,9 @@ def test_a_model_of_no_use_is_named_and_its_seeds_are_one_line():
 def test_what_nobody_attacked_is_counted_apart():
     other = quality("laplace:b=2", 0.7, 0)
     made = page([leak(), leak(defense="laplace:b=9", adversary="client:3", value=0.8), other])
-    assert made.headline.startswith("Of 2 systems: 2 LEAK.")
-    assert made.headline.endswith("Of 1 more, usefulness or cost alone was measured.")
+    verdict = dict(made.summary.facts)["Verdict"]
+    assert verdict.startswith("2 configurations: 2 total.")
+    assert verdict.endswith("Of 1 more, usefulness or cost alone was measured")
     assert [system.verdict for system in made.systems] == ["LEAK", "LEAK"]
     assert "client:3 reads ratings" in made.systems[1].sentence
     assert "the client:3" not in made.systems[1].sentence
@@ -244,7 +243,7 @@ def test_what_nobody_attacked_is_counted_apart():
 def test_refuted_claims_are_said_and_no_adversary():
     bound = leak(adversary="first round, all", verdict="CLAIM REFUTED", value=1.8, baseline=0.9, ceiling=2.0)
     made = page([leak(), bound | {"metric": "empirical_epsilon"}])
-    assert made.headline.endswith("1 of 1 claims of an epsilon are refuted.")
+    assert dict(made.summary.facts)["Claims"] == "1 of 1 claims of an epsilon are refuted"
     assert [name for name, _ in made.adversaries] == ["server"]
     assert made.claims.rows[0][4:9] == ("first round, all", "20", "1.800", "0.900", "2.000")
 
@@ -344,7 +343,7 @@ def test_the_worst_off_stand_beside_the_mean():
     ]
     rows += [leak(**group) | {"metric": f"attribute_group_accuracy/{name}"} for name in ("0", "worst_tenth")]
     made = page(rows)
-    assert made.headline.endswith("of the worst-off tenth of the clients, 0.991.")
+    assert dict(made.summary.facts)["Who is affected"].endswith("; 0.991 of the worst-off tenth")
     assert "worst tenth 0.991, guess 0.556" in made.readings[0][2][0].rest
     charts = {chart.name: chart for chart in made.charts}
     assert len(charts["clients"].hovers) == 3  # all, the worst-off tenth, few ratings
