@@ -216,8 +216,8 @@ class TestAnswers:
             "factorleak: error: attack 'stars' failed: SystemExit: 0; it is part of theirs"
         )
         run("audit", "--transcript", tmp_path / "t", "--attack", "stars", "--out", tmp_path / "R")
-        (row,) = json.loads((tmp_path / "R" / "results.json").read_text())
-        assert row["status"] == "failed"
+        row, named = json.loads((tmp_path / "R" / "results.json").read_text())
+        assert (row["status"], named["verdict"]) == ("failed", "OPEN")
         assert "must not end the program, got SystemExit: 0" in row["reason"]
 
     def test_a_defense_that_leaves_the_program_on_the_way(self, install, run, tmp_path):
@@ -289,7 +289,7 @@ class TestCode:
             return next(r["value"] for r in rows if (r["attack"], r["metric"]) == ("stars", "rating_mae"))
 
         def cells() -> set[str]:
-            return {path.name for path in (tmp_path / "R" / "cells").iterdir()}
+            return {path.name for path in (tmp_path / "R" / "cells").glob("*.json")}
 
         install()
         before, first = value(), cells()
