@@ -1,37 +1,20 @@
-"""What rows say of clients whom nothing else reads: rows that were clipped, or made up."""
+"""What rows say of clients: readings of whole rows first, then of those that hold more than ratings."""
 
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Bool
 
 from attacks.closed_form.chains.pulled_group import reading_of_pulled_group
 from attacks.closed_form.chains.pulled_steps import reading_of_pulled_steps
-from attacks.closed_form.clipping.clipped_entries import reading_of_clipped_entries
-from attacks.closed_form.clipping.clipped_samples import reading_of_clipped_samples
-from attacks.closed_form.clipping.one_clipped import reading_of_one_clipped
 from attacks.closed_form.fit.arbiter import without_open_multiples
 from attacks.closed_form.fit.bars import BARS
 from attacks.closed_form.fit.images import without_implausible_biases
 from attacks.closed_form.gaps.gaps import reading_with_gaps
-from attacks.closed_form.rows.weighted_zeros import HALF
 from attacks.closed_form.uploads.fitted_chain import chain_of
-from attacks.closed_form.uploads.readings import (
-    Reading,
-    Rows,
-    fitting_better,
-    on_the_rest,
-    some_of,
-    spread_over,
-)
+from attacks.closed_form.uploads.readings import Reading, Rows, on_the_rest, some_of
 from victims.transcript.manifest import Manifest
 
-READINGS = (
-    reading_of_clipped_entries,
-    reading_of_clipped_samples,
-    reading_of_pulled_steps,
-    reading_of_pulled_group,
-)
+READINGS = (reading_of_pulled_steps, reading_of_pulled_group)
 
 
 def reading_of_rated(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
@@ -66,20 +49,5 @@ def _best(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
     """What rows fit best."""
     best = reading_with_gaps(rows, manifest, max_misfit)
     for reading in READINGS if rows.rows.shape[1] and len(manifest.rating_levels) > 1 else ():
-        before = best.answered
-        best = on_the_rest(best, reading, ~before, rows, manifest, max_misfit)
-        if reading is reading_of_clipped_samples and (best.answered & ~before).any():
-            best = _unless_one_is_clipped(best, before, rows)
-    inexact = ~(best.misfit <= rows.precision**HALF)
-    if not (inexact.any() and rows.rows.shape[1] and len(manifest.rating_levels) > 1):
-        return best
-    one = spread_over(reading_of_one_clipped(some_of(rows, inexact), manifest, max_misfit), inexact)
-    # the longest of rounded rows is farthest off, and the others are a little nearer without it
-    clearly = ~best.answered | (BARS.closer * one.misfit <= best.misfit)
-    return fitting_better(best, one._replace(misfit=np.where(clearly, one.misfit, np.nan)))
-
-
-def _unless_one_is_clipped(best: Reading, others: Bool[np.ndarray, " users"], rows: Rows) -> Reading:
-    """Leave out inexact answers about others: one row or two, clipped as some clients' are, show no line."""
-    doubted = others & (best.steps <= 1) & ~(best.misfit <= rows.precision**HALF)
-    return best._replace(misfit=np.where(doubted, np.nan, best.misfit))
+        best = on_the_rest(best, reading, ~best.answered, rows, manifest, max_misfit)
+    return best

@@ -9,7 +9,6 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from attacks.base import Estimates
-from attacks.closed_form.clipping.clipped_samples import unclipped
 from attacks.closed_form.common_numbers import Learned
 from attacks.closed_form.fit.bars import BARS
 from attacks.closed_form.fit.images import may_be_lowered
@@ -77,10 +76,7 @@ def _answered(
 def off_the_grid(
     manifest: Manifest, uploads: Uploads, rounds: Sequence[Round], learned: Learned
 ) -> Bool[np.ndarray, " users"]:
-    """Find who was read in no round, and whose exact rows in the first are on no multiple of the grid.
-
-    Those that were clipped sample by sample are on none.
-    """
+    """Find who was read in no round, and whose exact rows in the first are on no multiple of the grid."""
     rest = ~np.any([part.answered for part, _ in rounds], axis=0)
     out = np.zeros(rest.size, bool)
     if manifest.weighting == "observed-only" and rest.any():
@@ -91,8 +87,6 @@ def off_the_grid(
         out[rest] = off_grid(some_of(rows, rest), levels, digit)
         if learned.with_zeros:  # or means, of too few items
             out &= rows.item.sum(axis=1) > 2 * LEAST_ROWS
-        if out.any():
-            out[out] = off_grid(some_of(unclipped(rows), out), levels, digit)
     return out
 
 
