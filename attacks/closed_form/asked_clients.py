@@ -13,11 +13,13 @@ from jaxtyping import Bool, Float, Int
 
 from attacks.closed_form.centres.mirrored import ABLE
 from attacks.closed_form.clipping.common_bound import NONE, not_lowered
+from attacks.closed_form.fit.arbiter import without_open_multiples
 from attacks.closed_form.fit.bars import BARS
-from attacks.closed_form.fit.images import may_be_lowered
-from attacks.closed_form.last_readings import reading_of_rated
+from attacks.closed_form.fit.images import may_be_lowered, without_implausible_biases
+from attacks.closed_form.gaps.gaps import reading_with_gaps
 from attacks.closed_form.rows.unrated_rows import reading_with_unrated
 from attacks.closed_form.uploads.common_scale import Scale, Told, shown_scale
+from attacks.closed_form.uploads.fitted_chain import chain_of
 from attacks.closed_form.uploads.item_rows import BATCH_BYTES, rows_of
 from attacks.closed_form.uploads.readings import Reading, Rows, some_of
 from victims.transcript.manifest import Manifest
@@ -116,3 +118,31 @@ def told_scales(asked: list[Asked]) -> Told:
 def reading_of(manifest: Manifest) -> Callable[[Rows, Manifest, float], Reading]:
     """Choose how rows are read."""
     return reading_with_unrated if manifest.weighting == "include-unrated" else reading_of_rated
+
+
+def reading_of_rated(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
+    """Read each client as what its rows fit best, whose rows leave nothing else open."""
+    best = reading_with_gaps(rows, manifest, max_misfit)
+    if len(manifest.rating_levels) == 1 or not rows.rows.shape[1]:
+        return best
+    levels = np.array(manifest.rating_levels)
+    best = without_implausible_biases(_without_uneven_last(best, rows), levels)
+    return without_open_multiples(best, rows, levels)
+
+
+def _without_uneven_last(best: Reading, rows: Rows) -> Reading:
+    """Leave open the ratings of a last minibatch of another size, where rows are rounded.
+
+    A mean over it has another scale, and rounded rows leave room for one of them on the grid by accident.
+    """
+    asked = best.answered & ~best.declared & (best.misfit > BARS.rounded)
+    open_ = np.flatnonzero(asked & (best.steps > 1) & (best.steps < rows.item.sum(axis=1)))
+    if not open_.size:
+        return best
+    step = chain_of(some_of(rows, open_)).step
+    value = best.value.copy()
+    for user, own in zip(open_, step, strict=True):
+        sizes = np.bincount(own[own >= 0])
+        if sizes.size > 1 and sizes[-1] != np.bincount(sizes[:-1]).argmax():
+            value[user, own == sizes.size - 1] = np.nan
+    return best._replace(value=value)

@@ -13,7 +13,6 @@ from attacks.base import Scope
 from attacks.closed_form.chains import chain_readings
 from attacks.closed_form.chains.chain_readings import MEAN_AND_BIAS, OWN_BIAS, PLAIN, any_reading, candidates
 from attacks.closed_form.chains.decaying_copies import Sent, common_decay
-from attacks.closed_form.chains.pulled_steps import shared_multiple
 from attacks.closed_form.uploads.moving_factor import Chain
 from attacks.closed_form.uploads.readings import Rows, reading_of
 from tests.attacks.closed_form.test_centres import STARS, sizes
@@ -237,16 +236,6 @@ def test_ratings_off_the_grid_are_not(tmp_path):
     ratings = record(tmp_path / "t", own=True, off=0.2)
     assert answers(tmp_path / "t", ratings)[1] == 0
     assert len(fl.attack(tmp_path / "t", "undeclared").abstained) == 4
-
-
-def test_the_multiple_of_rows_of_several_directions():
-    """Three minibatches of four rows; none of which holds a multiple where there is none."""
-    rng = np.random.default_rng(1)
-    factors, errors = rng.normal(size=(12, 5)), rng.normal(size=(12, 1))
-    rows = errors * np.repeat(rng.normal(size=(3, 5)), 4, axis=0)
-    assert shared_multiple(rows - 0.07 * factors, factors, 1e-13) == pytest.approx(-0.07, rel=1e-9)
-    assert shared_multiple(rows, factors, 1e-13) == 0
-    assert shared_multiple(rng.normal(size=(12, 5)), factors, 1e-13) == 0
 
 
 @pytest.mark.parametrize("decay", [0.97, 1.0])

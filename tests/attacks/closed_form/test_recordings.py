@@ -7,56 +7,7 @@ import pytest
 
 import factorleak as fl
 from attacks.base import Scope, silent_about
-from attacks.closed_form.chains.pulled_group import one_line
 from attacks.closed_form.common_numbers import abstain_if_lowered
-from tests.oracles.gap_programs import GapProgram, all_of_it, beside_noise, some_twice
-
-
-def score(found: fl.Reconstruction, table: np.ndarray) -> tuple[int, int]:
-    """Answers, and how many of them are right."""
-    if not found.blocks:
-        return 0, 0
-    columns = list(found.columns())
-    user, item, value = (np.concatenate([c[name] for c in columns]) for name in ("user", "index", "value"))
-    return user.size, int((np.abs(value - table[user, item]) < 0.25).sum())
-
-
-# Rows among made-up ones, and sums of two: read by ``undeclared``, none wrongly.
-
-
-WHOLE = (1.0, 2.0, 3.0, 4.0, 5.0)
-
-
-def answers_of(found: fl.Reconstruction) -> list[tuple[int, int, float]]:
-    """Client, item and rating of what is told."""
-    columns = [c for c in found.columns() if c["value"].size]
-    user, item, value = (np.concatenate([c[name] for c in columns]) for name in ("user", "index", "value"))
-    told = np.isfinite(value)
-    return list(zip(user[told].tolist(), item[told].tolist(), value[told].tolist(), strict=True))
-
-
-@pytest.mark.parametrize("dtype", [pytest.param(np.float64, marks=pytest.mark.thorough), np.float32])
-def test_rows_beside_noise_are_read(tmp_path, dtype):
-    program = GapProgram(beside_noise, all_of_it, factors=5, n_users=6, levels=WHOLE, dtype=dtype)
-    ratings = program.record(tmp_path / "t")
-    told = answers_of(fl.attack(tmp_path / "t", "undeclared"))
-    wrong = [(user, item) for user, item, value in told if abs(value - ratings[user, item]) > 0.25]
-    assert not wrong
-    assert len(told) >= 0.9 * 2 / 3 * (ratings > 0).sum()
-
-
-@pytest.mark.parametrize("step", [some_twice, beside_noise])
-def test_shuffled_rows_are_not_read(tmp_path, step):
-    GapProgram(step, all_of_it, factors=5, n_users=6, levels=WHOLE).record(tmp_path / "t")
-    view = fl.open_transcript(tmp_path / "t").view("server").shuffled(3)
-    assert len(fl.attack(view, "undeclared").abstained) == view.users.size
-
-
-def test_parallel_rows_without_a_multiple_are_no_pulled_group():
-    rng = np.random.default_rng(0)
-    sent = np.outer(rng.normal(size=9), rng.normal(size=5))
-    assert not one_line(sent, rng.normal(size=(9, 5)), 1e-12).any()
-
 
 # Programs that learn ratings less the lowest level, declared as if they did not.
 
