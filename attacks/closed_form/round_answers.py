@@ -33,8 +33,6 @@ def by_best_round(
 ) -> list[Answered]:
     """Answer each client from the round that fits best."""
     fit = np.stack([part.misfit - part.allowed for part, _ in rounds])
-    whole = np.stack([part.answered & (part.steps != 0) for part, _ in rounds])
-    fit = np.where(~whole & whole.any(axis=0), np.nan, fit)  # parallel rows alone may be those of others
     best = np.where(np.isnan(fit), np.inf, fit).argmin(axis=0)
     return [
         _answered(batch.users, uploads, one, best == number, learned, levels)

@@ -71,7 +71,7 @@ from attacks.closed_form.fit.images import (
     abstain_if_shifted,
 )
 from attacks.closed_form.implicit.implicit_recording import positives_of, with_positives
-from attacks.closed_form.lists.others_items import abstain_if_at_mean, abstain_if_drawn, abstain_if_handed_out
+from attacks.closed_form.lists.others_items import abstain_if_at_mean, abstain_if_drawn
 from attacks.closed_form.noisy_recording import with_noise_term
 from attacks.closed_form.read_rounds import read_rounds
 from attacks.closed_form.round_answers import DIAGNOSTICS, NO_NUMBERS, by_best_round, off_the_grid
@@ -188,7 +188,7 @@ class Undeclared:
     ) -> Reconstruction:
         """Keep what levels tell from other ratings that send the same rows, and clients do not contradict."""
         levels = np.array(view.manifest.rating_levels)
-        told = abstain_if_handed_out(_put_together(self.name, view, found, options, scope), view)
+        told = _put_together(self.name, view, found, options, scope)
         plain, doubted, spanned = (_of_all(found, name) for name in ("plain", "doubted", "spanned"))
         if not learned.settled:
             told = abstain_if_higher(told, levels, doubted, unscaled=learned.scale is None)

@@ -78,8 +78,6 @@ def any_reading(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
     asked = ~best.answered | ((best.steps <= 1) & inexact)
     # sums and means of minibatches differ in the last one alone, if that has fewer ratings
     asked |= (best.steps > 1) & (best.steps < rows.item.sum(axis=1)) & inexact
-    # minibatches that were read each alone leave small ones open
-    asked |= (best.steps == 0) & (np.isnan(best.value) & rows.item).any(axis=1)
     if levels.size == 1 and asked.any():  # labels: attacks.closed_form.implicit.implicit_recording
         return best
     if levels.size == 1 or not 0 < rows.rows.shape[1] <= LONGEST:
@@ -94,7 +92,7 @@ def any_reading(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
             new, answering = _read(some_of(rows, here), levels, max_misfit, names)
             if not answering:
                 break
-            best = _with(best, new, here, rows.precision**BARS.half)
+            best = _with(best, new, here)
             names = (names - LINKS) | answering
         best = _without_closer_means(best, rows, levels)
     return without_improbable(best, rows, levels)
@@ -126,7 +124,7 @@ def _read(
             new = candidate.read(open_)[0]
             if new.answered.any():
                 answering.add(candidate.name)
-            best = _with(best, new, open_, rows.precision**BARS.half)
+            best = _with(best, new, open_)
     return best, frozenset(answering)
 
 
@@ -317,13 +315,9 @@ def _without_closer_means(best: Reading, rows: Rows, levels: np.ndarray) -> Read
     return best._replace(misfit=misfit)
 
 
-def _with(best: Reading, new: Reading, users: np.ndarray, exact: float) -> Reading:
-    """The new answers of some users taken up, but for those that fit worse than several steps do.
-
-    What was read minibatch by minibatch is given up for answers to ``exact`` alone.
-    """
+def _with(best: Reading, new: Reading, users: np.ndarray) -> Reading:
+    """The new answers of some users taken up, but for those that fit worse than several steps do."""
     old = best.answered[users] & (best.steps[users] > 1) & (best.misfit[users] <= new.misfit)
-    old |= best.answered[users] & (best.steps[users] == 0) & ~(new.misfit <= exact)
     told = new.answered & ~old
     out = [part.copy() for part in best]
     for whole, part in zip(out, new, strict=True):

@@ -218,25 +218,3 @@ def abstain_if_biased_alone(found: Reconstruction, biased: Bool[np.ndarray, " us
     if n_others < BARS.fewest or n_biased >= n_others:
         return found
     return silent_about(found, answered & biased & (found.diagnostics["misfit"] > BARS.alone), BIASED_ALONE)
-
-
-def mostly_on_the_grid(
-    value: Float[np.ndarray, "clients rows"],
-    good: Bool[np.ndarray, " clients"],
-    off: Bool[np.ndarray, " clients"],
-    levels: Float[np.ndarray, " levels"],
-) -> bool:
-    """Tell whether exact rows of a fifth of those who can be judged, or less, are off the grid.
-
-    Examples
-    --------
-    >>> one, two, stars = np.array([True, False]), np.array([False, True]), np.arange(1.0, 6.0)
-    >>> read = np.array([[1.0, 3.0, 5.0], [np.nan, np.nan, np.nan]])
-    >>> mostly_on_the_grid(read, one, two, stars), mostly_on_the_grid(read, one, two & False, stars)
-    (False, True)
-    """
-    told = good[:, None] & np.isfinite(value)
-    near = np.where(told, nearest_level(value, levels), np.nan)
-    used = np.array([np.unique(own[there]).size for own, there in zip(near, told, strict=True)])
-    n_fit = int((good & (used >= BARS.levels)).sum())
-    return n_fit >= BARS.most_exact * (n_fit + int(off.sum()))

@@ -1,18 +1,13 @@
-"""Rows that fit a client and are not of its ratings: items drawn anew, or rows handed out.
+"""Rows that fit a client and are not of its ratings: those of items that it drew.
 
 A client that hides what it rated among items that it draws in each round sends rows of these as well. Where
 it makes up ratings for them one round tells nothing, and several tell which items last; where it gives
 them the mean of its ratings, rounded to a level, nearly all clients have most of their ratings there.
 
-Under SCAFFOLD all rows hold the mean of all clients' rows of the round before, so that rows of items that one
-other client alone rated are parallel, as those of a client are that hides its ratings among noise
-(``attacks.closed_form.rows.parallel_groups``). That other client sends rows about all of these items, too.
-
 References
 ----------
 G. Lin, F. Liang, W. Pan, Z. Ming, "FedRec: Federated Recommendation With Explicit Feedback", IEEE Intelligent
-Systems 36(5), 2021, doi:10.1109/MIS.2020.3017205. S. P. Karimireddy et al., "SCAFFOLD: Stochastic Controlled
-Averaging for Federated Learning", ICML 2020, arXiv:1910.06378.
+Systems 36(5), 2021, doi:10.1109/MIS.2020.3017205.
 """
 
 from __future__ import annotations
@@ -39,10 +34,6 @@ AT_MEAN = (
     "drew and gave its rounded mean, and of all that is read of this client"
 )
 COMES_AND_GOES = "what is read is of items that come and go from round to round as even draws do"
-HANDED_OUT = (
-    "its parallel rows may be of another client, who sends rows about all of these items as well, or is not "
-    "recorded: what a server hands out of others' rows (SCAFFOLD's control variate) looks like that"
-)
 
 
 def abstain_if_drawn(found: Reconstruction, view: View) -> Reconstruction:
@@ -89,22 +80,6 @@ def abstain_if_at_mean(found: Reconstruction, levels: Float[np.ndarray, " levels
             ):  # of two neighbours the more frequent one is always nearest
                 said.append(here[user].sum() >= HALF * near.size)
     return _without(found, at_mean, AT_MEAN) if said and np.mean(said) >= MOST else found
-
-
-def abstain_if_handed_out(found: Reconstruction, view: View) -> Reconstruction:
-    """Abstain on parallel rows alone where another client sends rows about all those items."""
-    asked = (found.diagnostics["steps"] == 0) & ~np.isin(found.users, list(found.abstained))
-    if not asked.any():
-        return found
-    answered = np.zeros((found.users.size, view.manifest.n_items), np.float32)
-    for block in found.blocks:
-        user, row = np.nonzero(np.isfinite(block.value) & (block.kind == ITEM))
-        items = np.broadcast_to(block.index, block.value.shape)[user, row]
-        answered[np.searchsorted(found.users, block.users)[user], items] = 1
-    sent = _table(lists_of(view, every_round=True).sent).astype(np.float32)
-    covered: Bool[np.ndarray, "users users"] = answered @ sent.T >= answered.sum(axis=1)[:, None]
-    np.fill_diagonal(covered, view.users.size == 1)
-    return silent_about(found, asked & covered.any(axis=1), HANDED_OUT)
 
 
 def _sampled(view: View) -> bool:

@@ -17,7 +17,6 @@ from attacks.closed_form.grid.grid_reading import near_levels, read, saturated, 
 from attacks.closed_form.numbers.integer_relation import ratings_in_span
 from attacks.closed_form.rows.confidence_weights import weighed_by_ratings
 from attacks.closed_form.rows.equal_start import steps_from_equal_factors
-from attacks.closed_form.rows.parallel_groups import by_group
 from attacks.closed_form.rows.row_scales import without_row_scales
 from attacks.closed_form.rows.weighted_zeros import HALF, ROUGH, Line, on_one_line
 from attacks.closed_form.uploads.averaged_rows import groups_of_rows, says_the_mean, without_means
@@ -73,8 +72,6 @@ def best_reading(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
         if (best.value[open_ & best.answered] == 0).any():  # others' averages may be levels
             best = without_means(best, rows.item)
         best = on_the_rest(best, _with_bias, ~best.answered, rows, manifest, max_misfit)
-        if rows.rows.shape[1] <= LONGEST:
-            best = on_the_rest(best, _by_group, ~best.answered, rows, manifest, max_misfit)
     return best
 
 
@@ -207,11 +204,6 @@ def _biased(numbers: Numbers, rows: Rows, manifest: Manifest, max_misfit: float)
         of_factor=of_factor,
         own_bias=own_bias,
     )
-
-
-def _by_group(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
-    """Parallel rows alone: of the users of one client, or of minibatches with scales of their own."""
-    return by_group(rows, manifest, max_misfit, lambda alone, *told: read(one_step(alone), alone, *told))
 
 
 def in_span(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:

@@ -39,8 +39,6 @@ class Reading(NamedTuple):
     of_error: Float[np.ndarray, " users"]  # A, B and C
     of_factor: Float[np.ndarray, " users"]  # A, B and C
     own_bias: Float[np.ndarray, " users"]  # A, B and C
-    # whether the answer asks for nothing but ratings as they are, less one number or none
-    plain: Bool[np.ndarray, " users"]
     # whether ratings are the integers in a span of what rows tell, so that a factor of all is open; so are
     # those of whom steps are not told
     spanned: Bool[np.ndarray, " users"]
@@ -49,6 +47,11 @@ class Reading(NamedTuple):
     def answered(self) -> Bool[np.ndarray, " users"]:
         """Whose answer fits well enough; nobody's where nothing can be judged, and 0 is allowed."""
         return self.misfit < self.allowed
+
+    @property
+    def plain(self) -> Bool[np.ndarray, " users"]:
+        """Whose answer asks for nothing but ratings as they are, less one number or none."""
+        return np.isfinite(self.of_error) & (self.own_bias == 0)
 
 
 class Numbers(NamedTuple):
@@ -74,7 +77,6 @@ def reading_of(
     of_error: Float[np.ndarray, " users"] | float = np.nan,
     of_factor: Float[np.ndarray, " users"] | float = np.nan,
     own_bias: Float[np.ndarray, " users"] | float = 0.0,
-    plain: Bool[np.ndarray, " users"] | bool | None = None,
     spanned: Bool[np.ndarray, " users"] | bool = False,
 ) -> Reading:
     """Make a reading of what is told; a single number holds for all clients.
@@ -85,9 +87,7 @@ def reading_of(
     >>> found.answered.tolist(), found.pull.tolist()
     ([True, False], [0.0, 0.0])
     """
-    if plain is None:
-        plain = np.isfinite(of_error) & (np.asarray(own_bias) == 0)
-    each = (misfit, allowed, declared, steps, pull, of_error, of_factor, own_bias, plain, spanned)
+    each = (misfit, allowed, declared, steps, pull, of_error, of_factor, own_bias, spanned)
     return Reading(value, *(np.array(np.broadcast_to(part, len(value))) for part in each))
 
 

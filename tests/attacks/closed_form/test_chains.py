@@ -17,10 +17,10 @@ from attacks.closed_form.uploads.moving_factor import Chain
 from attacks.closed_form.uploads.readings import Rows, reading_of
 from tests.attacks.closed_form.test_centres import STARS, sizes
 from tests.attacks.closed_form.test_links import answers
-from tests.attacks.closed_form.test_rows import manifest
 from tests.oracles.pass_programs import Passer, Passes
 from tests.oracles.rule_programs import Recording
 from tests.tools.identify import counted, random_recording
+from victims.transcript.manifest import Manifest
 
 # Means over minibatches, and biases of clients that move with their factors.
 
@@ -173,7 +173,11 @@ def test_what_means_explain_better_is_no_single_step_either(monkeypatch):
     half = (r / 2 + rng.normal(0, 0.02, n))[None]
     nearly = reading_of(half, one * 0.15, one, steps=one, of_error=one, of_factor=one)
     monkeypatch.setattr(chain_readings, "best_reading", lambda *_: nearly)
-    assert not any_reading(rows, manifest(halves), 0.25).answered.any()
+    program = Manifest(
+        format="factorleak-transcript", version=1, protocol="x", update="sgd", weighting="observed-only",
+        n_users=1, n_items=n, n_attributes=0, factors=10, rounds=[0], rating_levels=halves,
+    )  # fmt: skip
+    assert not any_reading(rows, program, 0.25).answered.any()
 
 
 # Minibatches on copies of the factors that weight decay shrinks at each step.
