@@ -86,20 +86,6 @@ def target_of(weighted: Float[Array, "*rounds n K"], value: Float[Array, " n"]) 
     return jnp.einsum("...nk,n->...k", weighted, value)
 
 
-def advance(
-    step: Step,
-    factor: Float[Array, " K"],
-    value: Float[Array, " n"],
-    row_weight: Float[Array, " n"],
-    factors: Float[Array, "n K"],
-    shrink: Float[Array, ""],
-    pull: Float[Array, ""],
-) -> Float[Array, " K"]:
-    """Compute one client's next factor."""
-    weighted = row_weight[:, None] * factors
-    return move(step, factor, gram_of(weighted, factors), target_of(weighted, value), shrink, pull)
-
-
 def move(
     step: Step,
     factor: Float[Array, " K"],

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attacks.client_rules.client_update import advance, step_of
+from attacks.client_rules.client_update import gram_of, move, step_of, target_of
 from audit.factories import make_defenses
 from victims.common.errors import InputError
 from victims.common.seeds import Purpose, generator
@@ -127,15 +127,11 @@ def test_the_attack_restates_the_clients_step(ratings, victim):
                 [1.0, known.get("lambda_attributes", 1.0)], [own.stop - own.start, len(attributes)]
             )
             step = step_of(manifest, np.array([number]), np.array([own.stop - own.start]))
-            moved = advance(
-                step,
-                jnp.asarray(run.user_factors(number)[user]),
-                jnp.asarray(value),
-                jnp.asarray(weight),
-                jnp.asarray(factors),
-                step.shrink[0, 0],
-                step.pull[0],
-            )
+            t = jnp.asarray(factors)
+            weighted = jnp.asarray(weight)[:, None] * t
+            sums = gram_of(weighted, t), target_of(weighted, jnp.asarray(value))
+            own_factor = jnp.asarray(run.user_factors(number)[user])
+            moved = move(step, own_factor, *sums, step.shrink[0, 0], step.pull[0])
             np.testing.assert_allclose(moved, after.user_factors(number + 1)[user], atol=1e-12)
         run = after
     assert ATTRIBUTE == 1
