@@ -28,7 +28,7 @@ from attacks.closed_form.uploads.upload_kind import mismatch
 from attacks.identify.factor_moves import ClientStates, Fit, fits, states_of
 from attacks.identify.identification import Identification
 from attacks.identify.local_rules import LocalFit, passes_fit, steps_fit
-from attacks.identify.row_rules import MAX_MISFIT, RowFit, row_fits
+from attacks.identify.row_rules import MAX_MISFIT, RowFit, noise_fit, row_fits
 from attacks.obstacles import unreadable
 from victims.transcript.view import View
 
@@ -80,9 +80,15 @@ def identify(view: View) -> Identification:
         return _rounded(found, states, some)
     obstacle = (
         f"{n_read} of {n_clients} clients sent rows of one step that fit the rating levels, and no "
-        "other rule that is known explains half of them; attacks may read others"
+        "other rule that is known explains half of them"
     )
-    return replace(found, obstacle=obstacle)
+    if noisy := noise_fit(asked, pull):
+        obstacle += (
+            f", but the rows of {noisy.clients} of {noisy.looked_at} are linear in ratings, with noise, "
+            "which undeclared reads"
+        )
+        return replace(found, rows=(*rows, noisy), obstacle=obstacle)
+    return replace(found, obstacle=f"{obstacle}; attacks may read others")
 
 
 def _sample(view: View) -> View:

@@ -1,4 +1,4 @@
-"""Programs whose clients send some entries of their rows alone, in plain NumPy, or clip them or samples."""
+"""Programs whose clients send some entries of their rows alone, in plain NumPy."""
 
 from __future__ import annotations
 
@@ -32,44 +32,9 @@ def at_random(rows: Rows, share: float, rng: np.random.Generator) -> Rows:
     return np.where(rng.random(rows.shape) < share, rows / share, 0)
 
 
-def clipped_to(rows: Rows, bound: float, rng: np.random.Generator) -> Rows:
-    """Each entry clipped to a bound."""
-    return np.clip(rows, -bound, bound)
-
-
-def all_of_it(rows: Rows, share: float, rng: np.random.Generator) -> Rows:
-    """Rows as they are."""
-    return rows
-
-
 def one_step(u: Rows, r: Rows, v: Rows) -> Rows:
     """The gradient of a mean of squared errors."""
     return 2 * (v @ u - r)[:, None] * u / r.size
-
-
-def by_sample(bound: float) -> Callable[[Rows, Rows, Rows], Rows]:
-    """Make the step of which each sample's gradient, by its row and by the client's factor, is clipped."""
-
-    def step(u: Rows, r: Rows, v: Rows) -> Rows:
-        error = v @ u - r
-        length = np.abs(error) * np.sqrt(u @ u + (v**2).sum(axis=1))
-        return (error * np.minimum(1, bound / length))[:, None] * u
-
-    return step
-
-
-def some_twice(u: Rows, r: Rows, v: Rows) -> Rows:
-    """Every tenth item is rated a second time, with the first one's rating, and its two rows are added."""
-    error = v @ u - r
-    error[::10] += (v @ u)[::10] - r[0]
-    return error[:, None] * u
-
-
-def beside_noise(u: Rows, r: Rows, v: Rows) -> Rows:
-    """A regularised step, but for every third item, which is none that the client rated: noise."""
-    rows = (v @ u - r)[:, None] * u + 0.02 * v
-    rows[::3] = np.random.default_rng(0).normal(0, 1, rows[::3].shape)
-    return rows
 
 
 def in_turn(u: Rows, r: Rows, v: Rows) -> Rows:
@@ -98,7 +63,7 @@ class GapProgram:
     step: Callable[[Rows, Rows, Rows], Rows] = one_step  # what they compute, and what of it they send
     # what they compute, and what of it they send
     sent: Callable[[Rows, float, np.random.Generator], Rows] = largest_of_all
-    share: float = 0.5  # of the entries, that are sent; or what they are clipped to
+    share: float = 0.5  # of the entries, that are sent
     factors: int = 10
     n_users: int = 30
     n_items: int = 200

@@ -13,11 +13,13 @@ import factorleak as fl
 from attacks.closed_form.fit.bars import BARS
 from attacks.identify.identification import Identification
 from attacks.identify.local_rules import HIDDEN, OWN_RATES
+from attacks.identify.row_rules import NOISY
 from audit.cli.main import app
 from tests.oracles.client_programs import Program
 from tests.oracles.local_training import Client
 from tests.oracles.local_training import Program as LocalProgram
 from tests.oracles.rule_programs import TRUTH, Recording
+from tests.oracles.shuffled_passes import ShuffledPasses, made_up, recorded
 from tests.tools.declarations import declaration
 from tests.tools.identify import random_recording, row_of
 from victims.data.synthetic import Synthetic, generate
@@ -297,3 +299,17 @@ def test_how_the_regularization_of_a_unit_ball_counts(tmp_path, regularize, cons
     constants = fl.identify(tmp_path / "t").constants
     assert constants[constant] == pytest.approx(0.3)
     assert len({"step_regularization", "regularization"} & {*constants}) == 1
+
+
+@pytest.mark.thorough
+def test_rows_that_are_linear_in_ratings_with_noise_are_a_family(tmp_path):
+    """Shuffled minibatches: no rule, and what reads them is named."""
+    data = made_up(12, 200, factors=6, seed=1)
+    recorded(tmp_path / "t", ShuffledPasses(0.01, batch=8), data, range(12), 2)
+    found = fl.identify(tmp_path / "t")
+    ((_, clients, looked_at, nats),) = (one for one in found.families() if one[0] == NOISY)
+    assert clients >= 10
+    assert looked_at == 12
+    assert nats > 5
+    assert not found.rule
+    assert "which undeclared reads" in found.obstacle
