@@ -21,9 +21,6 @@ from jaxtyping import Float
 from attacks.closed_form.chains.chain_readings import (
     CLIPPED,
     CLIPPED_MEAN,
-    DECAYING_BIAS,
-    DECAYING_MEAN,
-    DECAYING_MEAN_BIAS,
     LINK_OF_MEAN,
     MEAN,
     MEAN_AND_BIAS,
@@ -55,11 +52,9 @@ OF_MEANS = (  # of one rating they are sums
     CLIPPED_MEAN,
     MEAN_AND_NEW_BIAS,
     MEAN_AND_BIAS,
-    DECAYING_MEAN,
-    DECAYING_MEAN_BIAS,
     LINK_OF_MEAN,
 )
-BESIDE_BIAS = (NEW_BIAS, MEAN_AND_NEW_BIAS, OWN_BIAS, MEAN_AND_BIAS, DECAYING_BIAS, DECAYING_MEAN_BIAS)
+BESIDE_BIAS = (NEW_BIAS, MEAN_AND_NEW_BIAS, OWN_BIAS, MEAN_AND_BIAS)
 OF_LINK: tuple[dict[str, Any], ...] = (
     {"loss": "logistic", "link": "sigmoid"},
     {"loss": "logistic", "link": "sigmoid"},

@@ -10,8 +10,6 @@ of their step. Beyond that, with b a minibatch of n_b rows and G_b the sum of it
   that r = A g + B (h + s sum) + C shrink^b. The third number is C = c_0. Ratings shifted by a level, or
   mirrored, have another C; where the client regularises (shrink < 1) they fit the rows no longer, and the
   shift is told. In a client's first round C may be 0;
-- copies of the factors that shrink as a whole at each step, with such a bias or without
-  (``attacks.closed_form.chains.decaying_copies``);
 - errors that were clipped to a bound: rows of one length along the chain, which leave the others as they are
   and tell of their ratings that they lie so far away at least;
 - predictions that go through a link (``attacks.closed_form.links.link_grid``): the chain knows nothing of
@@ -28,7 +26,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from attacks.closed_form.chains.decaying_copies import Sent, common_decay
 from attacks.closed_form.fit.affine_grid import best_numbers, nearest_numbers
 from attacks.closed_form.fit.arbiter import exact_alone, without_improbable
 from attacks.closed_form.fit.bars import BARS
@@ -55,14 +52,9 @@ NAMES = (
     MEAN_AND_NEW_BIAS := "means of a step and a bias of the client that starts from 0",
     OWN_BIAS := "a bias of the client",
     MEAN_AND_BIAS := "means of a step and a bias of the client",
-    DECAYING := "sums on copies that decay",
-    DECAYING_MEAN := "means of a step on copies that decay",
-    DECAYING_BIAS := "a bias of the client that starts from 0 on copies that decay",
-    DECAYING_MEAN_BIAS := "means of a step and a bias of the client that starts from 0 on copies that decay",
     LINK := "a link",
     LINK_OF_MEAN := "a link of means of a step",
 )
-DECAYS = frozenset((DECAYING, DECAYING_MEAN, DECAYING_BIAS, DECAYING_MEAN_BIAS))
 LINKS = frozenset((LINK, LINK_OF_MEAN))  # they take long: asked of the others where they answer some
 
 
@@ -116,10 +108,7 @@ def _read(
     chain, answering = chain_of(rows), set()
     best = reading_of(np.full(rows.item.shape, np.nan), np.nan, 0.0)
     for candidate in candidates(chain, rows, levels, max_misfit):
-        open_ = candidate.able & ~best.answered
-        if candidate.name in DECAYS:  # small ones leave ratings nearly on the grid
-            open_ |= candidate.able & (best.misfit > rows.precision**BARS.half)
-        open_ = np.flatnonzero(open_)
+        open_ = np.flatnonzero(candidate.able & ~best.answered)
         if candidate.name in names and open_.size:
             new = candidate.read(open_)[0]
             if new.answered.any():
@@ -176,21 +165,6 @@ def candidates(chain: Chain, rows: Rows, levels: np.ndarray, max_misfit: float) 
     yield on_the_grid(MEAN_AND_NEW_BIAS, several, g * size, h + bias)
     yield on_the_grid(OWN_BIAS, whole, g, h + bias, decay)
     yield on_the_grid(MEAN_AND_BIAS, several, g * size, h + bias, decay)
-    for name, errors, own in (
-        (DECAYING, g, 0.0),
-        (DECAYING_MEAN, g * size, 0.0),
-        (DECAYING_BIAS, g, 1.0),
-        (DECAYING_MEAN_BIAS, g * size, 1.0),
-    ):
-
-        def predicted(decay: float, own: float = own) -> np.ndarray:
-            shrinking = chain._replace(shrink=np.full(len(g), decay))
-            of_items = h * decay ** np.where(there, 2.0 * chain.step, 0.0)
-            return of_items + own * own_bias(shrinking)[0]
-
-        told = common_decay(Sent(errors, rows.offset, there), predicted, several, levels)
-        if told is not None:
-            yield on_the_grid(name, several, errors, predicted(told))
     yield through_links(LINK, whole, 1)
     yield through_links(LINK_OF_MEAN, several, size)
 
