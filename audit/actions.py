@@ -370,7 +370,7 @@ def compare(
 
 def _grid(
     label: str,
-    experiment: Experiment[Any, Any, Any],
+    experiment: Experiment[Any, Any, Any, Any],
     kind: type,
     data: str | Path | Ratings,
     out: str | Path | None,

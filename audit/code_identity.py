@@ -38,6 +38,11 @@ def attack_code(attack: str) -> dict[str, str]:
     return _code_of([("attacks", attack)])
 
 
+def defense_code(text: str) -> dict[str, str]:
+    """Name package, version and source of some defenses alone."""
+    return _code_of([("defenses", named_options(one)[0]) for one in expanded(text)])
+
+
 def _code_of(names: Iterable[tuple[str, str]]) -> dict[str, str]:
     found = {(group, name): entry(group, name) for group, name in names}
     theirs = {

@@ -59,6 +59,11 @@ class Entry:
     cost: Cost = Cost()  # of an attack
     serverless: bool = False  # A victim whose clients send to each other
     short: dict[str, str] = field(default_factory=dict)  # other names of options
+    # of a defense: the option that a sweep varies, and its values from weak to strong on a recording; those
+    # of noise and norms are multiples of the size of what was uploaded (``relative``)
+    strength: str = ""
+    strengths: tuple[int | float, ...] = ()
+    relative: bool = False
     # options under which an encryption shows the same views and numbers at no cost
     ideal: dict[str, str] = field(default_factory=dict)
     recorded_as: str = ""  # the name in results where that is another one
@@ -113,6 +118,9 @@ def _peers(answers: str, words: str) -> Entry:
     )  # fmt: skip
 
 
+NOISE: dict[str, Any] = {
+    "strength": "scale", "strengths": (0.03, 0.1, 0.3, 1, 3, 10), "relative": True,
+}  # fmt: skip
 BUILT_IN: dict[str, dict[str, Entry]] = {
     "victims": {
         "fedmvmf": Entry(
@@ -148,15 +156,44 @@ BUILT_IN: dict[str, dict[str, Entry]] = {
             "defenses.row_noise:Laplace",
             "noise of scale b on every uploaded coordinate",
             short={"b": "scale"},
+            **NOISE,
         ),
         "gaussian": Entry(
             "defenses.row_noise:Gaussian",
             "normal noise of deviation sigma on every uploaded coordinate",
             short={"sigma": "scale"},
+            **NOISE,
+        ),
+        "clip": Entry(
+            "defenses.compression:Clip",
+            "the L2 norm of an upload, or of each row, bounded",
+            strength="norm",
+            strengths=(1, 0.3, 0.1),
+            relative=True,
+        ),
+        "top-k": Entry(
+            "defenses.compression:TopK",
+            "the largest numbers or rows of an upload alone",
+            strength="share",
+            strengths=(0.5, 0.2, 0.1, 0.05, 0.02),
+        ),
+        "quantise": Entry(
+            "defenses.compression:Quantise",
+            "numbers of a few bits, rounded at random or to the nearest",
+            strength="bits",
+            strengths=(8, 6, 4, 3, 2),
+        ),
+        "round": Entry(
+            "defenses.compression:Round",
+            "numbers of a few decimal digits",
+            strength="digits",
+            strengths=(4, 3, 2, 1, 0),
         ),
         "unrated-sampling": Entry(
             "defenses.unrated_sampling:UnratedSampling",
             "rows of some unrated items (Mai & Pang 2022, Eq. 36)",
+            strength="rho",
+            strengths=(0.5, 1, 2, 5),
         ),
         "stretching": Entry(
             "defenses.heterogeneous:Stretching", "ratings shrunk by privacy weights (Hu & Fang 2023)"
@@ -176,7 +213,9 @@ BUILT_IN: dict[str, dict[str, Entry]] = {
         ),
         "secure-sum": Entry(
             "defenses.encryption:SecureSum",
-            "rows masked in pairs, so that a client sees sums over its neighbours alone",
+            "rows masked in pairs, so that nobody sees more than sums over clients",
+            strength="min_contributors",
+            strengths=(1, 2, 5),
         ),
     },
     "attacks": {

@@ -22,17 +22,22 @@ from matplotlib.lines import Line2D
 
 from reports.tables import LISTS, best_answer, by_rounds, costs_of, option_of
 from reports.verdicts import (
+    AGREEMENT,
+    ANSWERED,
+    DISTORTION,
     LEAKS,
     NOT_TESTED,
     QUALITY,
     SENT,
     Row,
+    answered_share,
     best,
     by_adversary,
     grouped,
     kinds_of,
     leak_cell,
     leak_of,
+    strongest,
     values_of,
 )
 from victims.common.files import replacing
@@ -135,6 +140,7 @@ METRICS = {
     "attribute_group_accuracy": "attributes right (blocks)",
 }
 NOISE = "noise scale b (stars²)"
+SHARE: Any = {"linestyle": (0, (4, 2)), "linewidth": 0.8, "marker": ""}
 PAPER: Any = {"color": "0.35", "marker": "x"}
 Scenarios = dict[tuple[str, str], Axes]  # (update, weighting) -> panel
 Line = list[tuple[float, Row]]
@@ -316,9 +322,85 @@ def shares(figure: Figure, scenarios: Scenarios, metric: str, unit: str, handles
     legend(figure, handles, min(widest, len(handles)), "outside upper center")
 
 
-# A comparison of defenses: leakage against ranking quality
+# Defenses of a recording: leakage and distortion against strength
+
+SHARES = {
+    "rated_rating_accuracy": "share of ratings right",
+    "rated_set_auc": "AUC of the rated set",
+    "attribute_group_accuracy": "share of attributes right",
+    ANSWERED: "share of clients answered",
+    AGREEMENT: "share of answers as undefended",
+}
+
+
+def strength_figures(rows: Sequence[Row], directory: Path, defense: str) -> list[Path]:
+    """Draw leakage above the distortion of the sums, against the strength of one defense, from none on."""
+    known = [row for row in rows if row["status"] == "ran"]
+    kinds = [kind for kind in SHARES if any(row["metric"] == kind for row in known)]
+    texts = list(grouped(rows, "defense"))
+    bent = {text: values_of([row for row in rows if row["defense"] == text], DISTORTION) for text in texts}
+    texts.sort(key=lambda text: (text != "none", bent[text].mean() if bent[text].size else 0.0))
+    written = []
+    for kind in kinds:
+        figure = against_strength(rows, kind, texts, defense)
+        written += save(figure, directory / f"{kind}_against_{defense.partition(':')[0]}")
+    return written
+
+
+def against_strength(rows: Sequence[Row], kind: str, texts: Sequence[str], defense: str) -> Figure:
+    """Draw one kind of leak, a colour per number of rounds watched; what no attack answers is hollow."""
+    counts = sorted({row["rounds"] for row in rows})
+    guesses = [row["baseline"] for row in rows if row["metric"] == kind and row["status"] == "ran"]
+    guess = float(np.nanmean(guesses)) if np.isfinite(guesses).any() else 0.0
+    nothing: Any = dict.fromkeys(("value", "ci_low", "ci_high", "ceiling"))
+    positive: list[float] = []
+    unanswered: Row = {**nothing, "baseline": guess, "verdict": NOT_TESTED, "n_users": 0, "n_abstained": 0}
+    with panels(1, 2, width=ONE_PANEL, height=4.2, sharex=True, sharey=False) as (figure, grid):
+        above, below = grid[:, 0]
+        for rank, count in enumerate(counts):
+            here = grouped([row for row in rows if row["rounds"] == count], "defense")
+            look = look_of(rank, counts)
+            found = [(at, strongest(here[text], kind)) for at, text in enumerate(texts) if text in here]
+            draw_line(above, [(float(at), row or unanswered) for at, row in found], **look)
+            share = [0.0 if row is None else answered_share(row) for _, row in found]
+            if kind != ANSWERED:
+                above.plot([at for at, _ in found], share, color=look["color"], **SHARE)
+            bent = [(at, values_of(here[text], DISTORTION)) for at, text in enumerate(texts) if text in here]
+            places, values = [at for at, one in bent if one.size], [one[0] for _, one in bent if one.size]
+            below.plot(places, values, "-", **look)
+            positive += [value for value in values if value > 0]
+        draw_baseline(above, [(float(at), {"baseline": guess}) for at in range(len(texts))])
+        above.set_ylim(0, 1.04)
+        above.set_ylabel(SHARES[kind])
+        below.set_ylabel("distortion of the sums")
+        if len(positive) > 1:  # what bends nothing, as none, is left out
+            below.set_yscale("log", nonpositive="mask")
+            below.yaxis.set_major_formatter("{x:g}")
+            below.yaxis.set_minor_formatter("")
+        ticks = [text.rpartition("=")[2] for text in texts]
+        below.set_xticks(range(len(texts)), ticks)
+        below.set_xlabel(f"{defense}, {texts[-1].rpartition('=')[0].rpartition(',')[2].rpartition(':')[2]}")
+        for axes in (above, below):
+            axes.grid(axis="y", color="0.92", linewidth=0.6)
+        handles = [
+            Line2D([], [], **look_of(n, counts), label=f"{count} round{'s' if count > 1 else ''} watched")
+            for n, count in enumerate(counts)
+        ]
+        if kind != ANSWERED:
+            handles.append(Line2D([], [], color="0.4", **SHARE, label="clients answered"))
+        if any(np.isfinite(_float(row["ceiling"])) for row in rows if row["metric"] == kind):
+            handles.append(Line2D([], [], color="0.4", **CEILING, label="ceiling"))
+        marks: Any = {"color": "0.4", "linestyle": "", "marker": "o", "markerfacecolor": "white"}
+        handles.append(Line2D([], [], **BASELINE, label="best guess"))
+        handles.append(Line2D([], [], **marks, label="hollow: (most) clients unanswered"))
+        legend(figure, handles, 2, "outside upper center")
+    return figure
+
+
+# A comparison of defenses: leakage against ranking quality, or the distortion of recorded sums
 
 TITLES = {**LEAKS, "rated_rating_accuracy": "ratings of rated items"}
+COSTS = {QUALITY: "NDCG@10 (mean, sd over runs)", DISTORTION: "distortion of the sums"}
 LANE = -0.3  # where marks of what was not tested lie
 LOWEST = -0.12  # of the axis of advantages; what is worse than the baseline is drawn here
 AREAS = (18.0, 160.0)  # square points of the smallest and the largest mark
@@ -335,14 +417,14 @@ class Mark(NamedTuple):
     spread: float
 
 
-def comparison_figure(rows: Sequence[Row], directory: Path) -> list[Path]:
-    """Draw leakage against quality: a row of panels per adversary, a column per kind of leak.
+def comparison_figure(rows: Sequence[Row], directory: Path, cost: str = QUALITY) -> list[Path]:
+    """Draw leakage against quality, or distortion: a row of panels per adversary, a column per kind of leak.
 
     What was not tested lies in a lane below the axis, and a defense without a measured quality in one at its
     left: nothing vanishes.
     """
     kinds, defenses = kinds_of(rows), grouped(rows, "defense")
-    adversaries, marks = _adversaries(rows, kinds), _marks(defenses)
+    adversaries, marks = _adversaries(rows, kinds), _marks(defenses, cost)
     measured = [mark.quality for mark in marks if not np.isnan(mark.quality)]
     left = min(measured) - 0.35 * max(max(measured) - min(measured), 0.02) if measured else 0.0
     size: Any = {"width": 2.1 * len(kinds) + 0.7, "height": 1.75 * len(adversaries) + 1.9}
@@ -358,9 +440,9 @@ def comparison_figure(rows: Sequence[Row], directory: Path) -> list[Path]:
         for axes in grid[:, 0]:
             axes.set_ylabel("advantage over the guess")
         for axes in grid[-1]:
-            axes.set_xlabel("NDCG@10 (mean, sd over runs)")
+            axes.set_xlabel(COSTS[cost])
         legend(figure, [*map(_handle, marks), *_size_key(defenses)], 2)
-        return save(figure, directory / "leakage_against_quality")
+        return save(figure, directory / f"leakage_against_{'quality' if cost == QUALITY else cost}")
 
 
 def _adversaries(rows: Sequence[Row], kinds: Sequence[str]) -> list[list[str]]:
@@ -388,13 +470,13 @@ def _area(size: float, sent: Mapping[str, float]) -> float:
     return float(AREAS[0] + share * (AREAS[1] - AREAS[0]))
 
 
-def _marks(defenses: Mapping[str, Sequence[Row]]) -> list[Mark]:
+def _marks(defenses: Mapping[str, Sequence[Row]], cost: str) -> list[Mark]:
     """Give every defense a mark."""
     colours = sns.color_palette("colorblind", max(len(defenses), 1))
     sent = _sent(defenses)
     marks = []
     for rank, (name, rows) in enumerate(defenses.items()):
-        quality = values_of(rows, QUALITY)
+        quality = values_of(rows, cost)
         mean = float(quality.mean()) if quality.size else np.nan
         spread = float(quality.std(ddof=1)) if quality.size > 1 else 0.0
         area = _area(sent[name], sent) if name in sent else AREAS[0]

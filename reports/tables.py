@@ -11,9 +11,11 @@ import numpy as np
 
 from reports.layout import Sheet
 from reports.verdicts import (
+    AGREEMENT,
     ANSWERED,
     CLAIMED,
     DIFFERENCES,
+    DISTORTION,
     LEAKS,
     NOT_TESTED,
     OF_WHAT,
@@ -23,6 +25,7 @@ from reports.verdicts import (
     SIZES,
     Leak,
     Row,
+    answered_share,
     by_adversary,
     folded,
     grouped,
@@ -34,6 +37,7 @@ from reports.verdicts import (
     number,
     numbers_of,
     of_what,
+    strongest,
     tested,
     values_of,
     verdict_of,
@@ -240,6 +244,34 @@ def _readers(rows: Sequence[Row], kinds: Sequence[str]) -> list[tuple[str, list[
     if failed:
         lines[("failed",)] = (["all"], [leak_of(failed, metric) for metric in kinds])
     return [("\n".join(names), leaks) for names, leaks in lines.values()]
+
+
+def recorded_table(rows: Sequence[Row], title: str) -> Sheet:
+    """Tabulate what defenses of recorded uploads leave, and how far they bend the sums."""
+    with_truth = not any(row["metric"] == ANSWERED for row in rows)
+    kinds = kinds_of(rows) if with_truth else [ANSWERED, AGREEMENT]
+    lines = []
+    for (defense, rounds), here in grouped(rows, "defense", "rounds").items():
+        found = [strongest(here, kind) for kind in kinds]
+        bent = values_of(here, DISTORTION)
+        lines.append(
+            (
+                str(defense),
+                str(rounds),
+                f"{bent[0]:.3g}" if bent.size else "-",
+                *(NOT_TESTED if row is None else leak_cell(Leak(row["metric"], row, "")) for row in found),
+                "-" if found[0] is None else f"{100 * answered_share(found[0]):.0f} %",
+            )
+        )
+    names = LEAKS if with_truth else {ANSWERED: "clients answered", AGREEMENT: "same answers as undefended"}
+    caption = "value (best guess without the transcript), 95 % interval, verdict, attack"
+    if not with_truth:
+        caption = (
+            "without truth: share of clients whom an attack answers (the same on shuffled uploads), and of "
+            "its answers those that are as on the undefended recording (best guess of these)"
+        )
+    heads = ("defense", "rounds", "distortion", *(names[kind] for kind in kinds), "answered")
+    return Sheet(title, heads, lines, right=("rounds", "distortion", "answered"), caption=caption)
 
 
 def cost_of_defenses_table(rows: Sequence[Row], title: str) -> Sheet:

@@ -27,7 +27,8 @@ OF_WHAT = {
     DIFFERENCES: "differences",
     SIZES: "sizes of differences",
 }  # beside a number that stands for ratings
-ANSWERED = "clients_answered"  # where there is no truth
+ANSWERED, AGREEMENT = "clients_answered", "agreement"  # where there is no truth
+DISTORTION = "distortion"  # of the sums of recorded uploads, by a defense
 PROBABILITY = "claimed_probability"  # and the mean of what attacks say of their own ratings there
 LEAK, NOT_TESTED, INCONCLUSIVE = "LEAK", "NOT TESTED", "INCONCLUSIVE"
 OPEN = "OPEN"  # of rated items that uploads themselves name
@@ -318,6 +319,19 @@ def best(rows: Sequence[Row], metric: str) -> Row | None:
     if any(row["status"] in UNFINISHED for row in rows):
         found = [row for row in found if row["verdict"] == LEAK]
     return max(found, key=lambda row: (row["verdict"] == LEAK, row["advantage"])) if found else None
+
+
+def strongest(rows: Sequence[Row], metric: str) -> Row | None:
+    """Find the strongest answer to defended uploads: ``best``; without truth the one of largest value."""
+    if metric not in (ANSWERED, AGREEMENT):
+        return best(rows, metric)
+    found = [row for row in rows if row["metric"] == metric and row["status"] == "ran"]
+    return max(found, key=lambda row: row["value"], default=None)
+
+
+def answered_share(row: Row) -> float:
+    """Share of the clients whom the attack of a row answers."""
+    return 1 - (row["n_abstained"] or 0) / max(row["n_users"] or 0, 1)
 
 
 def of_group(row: Row, rows: Sequence[Row], group: str) -> Row | None:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from reports.verdicts import (
+    AGREEMENT,
     ANSWERED,
     CLAIMED,
     DIFFERENCES,
+    DISTORTION,
     ERROR,
     INCONCLUSIVE,
     LEAK,
+    LEAKS,
     NOT_NEEDED,
     NOT_TESTED,
     OPEN,
     RELATIVE,
     SIZES,
+    UNFINISHED,
     AdversaryView,
     Leak,
     Row,
@@ -27,7 +32,9 @@ from reports.verdicts import (
     interval_of,
     is_guess,
     number,
+    strongest,
     tested,
+    values_of,
     verdict_of,
     why_silent,
 )
@@ -51,6 +58,73 @@ IDLE = {  # status of an attack that did not run -> what is said of those that h
 }
 OF_RATINGS = ("rated_rating_accuracy", CLAIMED, *RELATIVE)
 WORST_FIRST = (LEAK, OPEN, INCONCLUSIVE, NO_EVIDENCE, NOT_TESTED)
+
+
+# Of defenses that were tried on a recording
+
+FEW = 3  # defenses of one line
+
+
+def what_helps(rows: Sequence[Row]) -> list[str]:
+    """Say for each leak of the undefended recording which defenses bring it to the guess, the cheapest first.
+
+    A defense helps where no attack on it failed, none leaks and none is better than the guess for sure, and
+    where all that holds of the same defense at a higher cost, too: an attack that abstains on weak noise and
+    reads through stronger noise has not been stopped.
+    """
+    tried = grouped(rows, "defense")
+    bare = tried.pop("none", [])
+    kinds = (ANSWERED,) if any(row["metric"] == ANSWERED for row in rows) else LEAKS
+    found = []
+    for kind in kinds:
+        leak = strongest(bare, kind)
+        if leak is None or leak["verdict"] != LEAK:
+            continue
+        noun = {**NOUNS, ANSWERED: "answered clients"}[kind]
+        read = {text: _cost(here) for text, here in tried.items() if not _helps(here, kind)}
+        helpful = sorted(
+            (_cost(here), text)
+            for text, here in tried.items()
+            if not any(_family(text) == _family(one) and cost >= _cost(here) for one, cost in read.items())
+        )
+        if helpful:
+            words = ", ".join(
+                f"{text} (distortion {cost:.2g}{_unanswered(tried[text], kind)})"
+                for cost, text in helpful[:FEW]
+            )
+            found.append(f"What to do, {noun}: to the guess by {words}.")
+            continue
+        left = {text: row for text, here in tried.items() if (row := strongest(here, kind)) is not None}
+        nearest = min(left, key=lambda text: left[text]["value"], default="")
+        words = f"; the nearest is {nearest}, {number(left[nearest]['value'])}" if nearest else ""
+        found.append(f"What to do, {noun}: none of {len(tried)} defenses brings them to the guess{words}.")
+    return found
+
+
+def helpful_defenses(rows: Sequence[Row]) -> list[str]:
+    """List the cheapest defense for each leak, each once."""
+    return list(dict.fromkeys(re.findall(r"to the guess by (\S+)", " ".join(what_helps(rows)))))
+
+
+def _cost(rows: Sequence[Row]) -> float:
+    values = values_of(rows, DISTORTION)
+    return float(values[0]) if values.size else float("inf")
+
+
+def _family(text: str) -> str:
+    """A defense without its last option, which is how strong it is."""
+    return text.rpartition("=")[0]
+
+
+def _unanswered(rows: Sequence[Row], kind: str) -> str:
+    return "" if strongest(rows, kind) else ", no attack answers"
+
+
+def _helps(rows: Sequence[Row], kind: str) -> bool:
+    if any(row["status"] in UNFINISHED for row in rows):
+        return False
+    found = [strongest(rows, kind), strongest(rows, AGREEMENT) if kind == ANSWERED else None]
+    return not any(row and (row["verdict"] == LEAK or (row["advantage_low"] or 0) > 0) for row in found)
 
 
 # Of an audit

@@ -214,7 +214,7 @@ class Aggregate:
 
 
 def _without_lists(view: View) -> bool:
-    return view.adversary.startswith(WITHOUT_LISTS)
+    return view.adversary.startswith(WITHOUT_LISTS) or (bool(view.sums) and not view.messages.n_rows)
 
 
 def peeled(view: View, passes: int, progress: Progress = silent) -> tuple[Answers, dict[int, Factors]]:

@@ -39,7 +39,7 @@ class Preset:
     """A command: the question that its cells answer, and its experiment."""
 
     question: str
-    experiment: Experiment[Any, Any, Any]
+    experiment: Experiment[Any, Any, Any, Any]
 
 
 PRESETS = {

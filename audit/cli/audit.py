@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -89,6 +90,14 @@ def audit(
     keep_transcripts: Annotated[
         bool, typer.Option(help="Leave the recordings in RESULTS/transcripts.")
     ] = False,
+    advise: Annotated[
+        bool,
+        typer.Option(
+            "--advise",
+            help="With --transcript, where something leaks: try a few defenses on the uploads, and say which "
+            "bring it to the guess, the cheapest first; minutes.",
+        ),
+    ] = False,
     within: Annotated[
         str | None,
         typer.Option(metavar="TIME", help="Stop after so long, as 60s or 5m; the rest is NOT TESTED."),
@@ -113,9 +122,10 @@ def audit(
         given["adversary"] = "" if plan.adversary == Audit.adversary else plan.adversary
         recording = GivenRecording(transcript, truth, **given)
         _audit_recording(
-            recording, output, out, fail_on or [], against, junit, limit, by_client, names, allow_open
+            recording, output, out, fail_on or [], against, junit, limit, by_client, names, allow_open, advise
         )
         return
+    refuse_idle("tries defenses on a recording; record the victim, or compare its defenses", advise=advise)
     from audit.cli.gate import OF_ATTACKS, Vocabulary
     from audit.epsilon.accounts import accounts_of
     from audit.experiments import auditing
@@ -165,6 +175,7 @@ def _audit_recording(
     by_client: Path | None,
     names: bool,
     allow_open: bool,
+    advise: bool,
 ) -> None:
     from audit.cli.gate import OF_ATTACKS, OF_CLAIMED, Vocabulary
     from audit.experiments import auditing
@@ -207,9 +218,36 @@ def _audit_recording(
     held = [f"{kind}: {amount}" for kind, amount in opened.unread.items()]
     if held:
         output.show(f"Held and read by no attack: {'; '.join(held)}.")
-    _finish(
-        output, found, out, build, held=held, contradictions=[one._asdict() for one in found.contradictions]
-    )
+    advice = _advice(output, found, out, advise)
+    contradictions = [one._asdict() for one in found.contradictions]
+    _finish(output, found, out, build, held=held, contradictions=contradictions, advice=advice)
+
+
+def _advice(output: Output, found: AuditedRecording, out: Path, advise: bool) -> list[str]:
+    """What to do about leaks: defenses tried on the recording, or the command that tries them."""
+    from audit.scoring.verdicts import LEAK
+
+    leaking = list(dict.fromkeys(row["attack"] for row in found.rows if row["verdict"] == LEAK))
+    again = f"factorleak {{}} --transcript {shlex.quote(str(found.plan.transcript))}"
+    if not leaking:
+        return []
+    if not advise:
+        output.show(f"What to do: {again.format('audit')} --advise tries a few defenses on these uploads.")
+        return []
+    from audit.experiments.recorded_defenses import EXPERIMENT, NOT_SIMULATED, advised
+    from reports.tables import recorded_table
+    from reports.words import helpful_defenses, what_helps
+
+    plan = advised(found.plan, leaking)
+    rows = output.grid("advise", EXPERIMENT, plan, plan, out / "advice")
+    output.show(recorded_table(rows, "What a few defenses of these uploads leave"))
+    advice = what_helps(rows)
+    if helpful := helpful_defenses(rows):
+        advice.append(f"Again: {again.format('compare none ' + ' '.join(helpful))}")
+    advice.append(NOT_SIMULATED)
+    for line in advice:
+        output.show(line)
+    return advice
 
 
 def _write_clients(

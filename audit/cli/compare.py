@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from audit.cli.build import AgainstOption, AllowOpenOption, JunitOption, as_records, build_of
+from audit.cli.build import AgainstOption, AllowOpenOption, Build, JunitOption, as_records, build_of
+from audit.cli.on_recording import TranscriptOption, TruthOption, on_recording
 from audit.cli.options import (
     ALL_CORES,
     ComponentsOption,
@@ -23,7 +24,7 @@ from audit.cli.options import (
     workers,
 )
 from audit.cli.output import Output
-from audit.experiments.plan import Comparison
+from audit.experiments.plan import Comparison, RecordedDefenses
 from victims.common.errors import InputError
 from victims.common.files import refuse_unwritable
 
@@ -115,6 +116,7 @@ def _vocabulary(matrix: Matrix) -> Vocabulary:
 EXAMPLES = examples(
     "factorleak compare --defense none --defense laplace:scale=2 --defense privmvmf",
     "factorleak compare --defense none --defense gaussian:sigma=1 --adversary server --runs 1",
+    "factorleak compare none laplace:0.1 top-k:share=0.1,of=rows secure-sum --transcript RECORDING",
     "factorleak compare campaign.toml --dry-run --estimate",
     "factorleak compare campaign.toml --distributed tcp://10.0.0.5:8786",
 )
@@ -132,6 +134,8 @@ def compare(
         list[str] | None,
         typer.Argument(help="A campaign file (.toml), or more defenses.", show_default=False),
     ] = None,
+    transcript: TranscriptOption = None,
+    truth: TruthOption = None,
     fail_on: FailOnOption = None,
     against: AgainstOption = None,
     junit: JunitOption = None,
@@ -156,13 +160,24 @@ def compare(
     if campaign := _campaign_of(more or []):
         refuse_idle(
             "is said by the campaign file, where it can be written",
-            **changed(plan), item_components=item_components,
+            **changed(plan), item_components=item_components, transcript=transcript, truth=truth,
         )  # fmt: skip
         who = workers(jobs, distributed)
         run_campaign(campaign, out, who, fail_on, against, junit, output, estimate=estimate, dry_run=dry_run)
         return
     if dry_run:
         raise InputError("--dry-run is about the cells of a campaign file; name one")
+    plan = replace(plan, defenses=(*plan.defenses, *(more or [])))
+    if transcript is not None:
+        shared = ("defenses", "attacks", "adversaries", "rounds", "seed")
+        refuse_idle(
+            "says what to run, and with --transcript nothing is run",
+            **changed(plan, *shared), item_components=item_components, distributed=distributed,
+        )  # fmt: skip
+        given, build = _on_recording(plan, transcript, truth, fail_on, against, junit, allow_open)
+        on_recording(output, given, out, jobs, build)
+        return
+    refuse_idle("is the truth of a recording, which --transcript names", truth=truth)
     who = workers(jobs, distributed)
     from audit.cli.gate import OF_ATTACKS, OF_COST, OF_QUALITY, Vocabulary
     from audit.experiments.comparison import EXPERIMENT, open_rows, settled, short_of_rounds
@@ -172,7 +187,7 @@ def compare(
     from reports.words import worse_than_mean
 
     refuse_unwritable(out)
-    plan = settled(replace(plan, defenses=(*plan.defenses, *(more or []))))
+    plan = settled(plan)
     notes = short_of_rounds(plan)
     columns = {"defense": plan.defenses, "adversary": plan.adversaries}
     vocabulary = Vocabulary(values=(*OF_ATTACKS, *OF_QUALITY, *OF_COST), columns=columns)
@@ -198,6 +213,42 @@ def compare(
     told = as_records(changes)
     output.results(rows, out, time.perf_counter() - start, figures=figures, notes=notes, changes=told)
     build.judge(rows, changes)
+
+
+def _on_recording(
+    plan: Comparison,
+    transcript: Path,
+    truth: Path | None,
+    fail_on: list[str] | None,
+    against: Path | None,
+    junit: Path | None,
+    allow_open: bool,
+) -> tuple[RecordedDefenses, Build]:
+    """The settled plan of defenses of a recording, and what is held against its rows."""
+    from audit.cli.gate import OF_ATTACKS, OF_CLAIMED, Vocabulary
+    from audit.experiments.attack_cells import AGREEMENT
+    from audit.experiments.recorded_defenses import DISTORTION, settled
+
+    if len(plan.adversaries) > 1:
+        raise InputError(
+            f"--adversary must be one with --transcript, got {', '.join(plan.adversaries)}; run it for each"
+        )
+    if not plan.defenses:
+        raise InputError("a comparison must have a defense at least; name laplace:0.1 or secure-sum, say")
+    given = settled(
+        RecordedDefenses(
+            transcript,
+            truth,
+            plan.defenses,
+            plan.attacks,
+            adversary="".join(plan.adversaries),
+            watched=plan.rounds,
+            seed=plan.seed,
+        )
+    )
+    columns = {"defense": given.defenses, "adversary": (given.adversary,)}
+    values = (*OF_ATTACKS, *OF_CLAIMED, AGREEMENT, DISTORTION)
+    return given, build_of(fail_on, Vocabulary(values=values, columns=columns), against, junit, allow_open)
 
 
 def _campaign_of(words: list[str]) -> Path | None:

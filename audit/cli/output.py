@@ -66,9 +66,9 @@ class Output:
     def grid(
         self,
         name: str,
-        experiment: Experiment[Any, Any, Any],
+        experiment: Experiment[Any, Any, Any, Any],
         plan: Any,
-        ratings: Ratings,
+        given: Any,
         out: Path,
         jobs: int | Cluster = -1,
         found: Found = lambda rows: None,
@@ -76,12 +76,12 @@ class Output:
         """The rows of an experiment; or, where an estimate is asked for, that and the end of the command."""
         if not self.estimate:
             with self.progress(name) as update:
-                return experiment.run(plan, ratings, out, jobs=jobs, report=update, found=found)
+                return experiment.run(plan, given, out, jobs=jobs, report=update, found=found)
         from audit.experiments.runner import estimated, try_out
 
-        cells = experiment.cells(plan, ratings, out)
+        cells = experiment.cells(plan, given, out)
         with self.progress("trial") as update:
-            try_out(cells, experiment.procedure, ratings, update)
+            try_out(cells, experiment.procedure, given, update)
         expected = estimated(cells, jobs)
         self.show(str(expected))
         self.finish({"cells": len(cells), **expected.record()})

@@ -4,29 +4,36 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from audit.cli.on_recording import TranscriptOption, TruthOption, on_recording
 from audit.cli.options import (
     ALL_CORES,
     ComponentsOption,
     DistributedOption,
     JobsOption,
+    changed,
+    completing,
     examples,
     from_plan,
+    refuse_idle,
     workers,
 )
 from audit.cli.output import Output, accounts_as_json, show_accounts
-from audit.experiments.plan import Sweep
+from audit.experiments.plan import RecordedDefenses, Sweep
 from victims.common.files import refuse_unwritable
 
 EXAMPLES = examples(
     "factorleak sweep --update sgd --scales 0,1,10 --rounds 1,5",
     "factorleak sweep --data ml-100k --attack likelihood --attack spectral --jobs 2",
+    "factorleak sweep --transcript RECORDING --defense top-k --scales 0.5,0.1,0.02",
 )
 
+LAPLACE = "laplace"
 REDRAWN = 60.0  # seconds between two times that the figures are drawn of what is finished
 
 
@@ -38,6 +45,27 @@ def sweep(
         Path("SWEEP")
     ),
     plan: Sweep,
+    transcript: TranscriptOption = None,
+    truth: TruthOption = None,
+    defense: Annotated[
+        str,
+        typer.Option(
+            help="With --transcript: laplace, gaussian, clip, top-k, quantise, round, unrated-sampling or "
+            "secure-sum, with other options if wanted; --scales are values of the one that says how strong "
+            "it is.",
+            autocompletion=completing("defenses"),
+        ),
+    ] = LAPLACE,
+    adversary: Annotated[
+        str, typer.Option(help="With --transcript: whose view is attacked. Default: who recorded.")
+    ] = "",
+    ceiling: Annotated[
+        bool,
+        typer.Option(
+            "--ceiling",
+            help="With --transcript: the highest reachable accuracy, too, a minute for each scale.",
+        ),
+    ] = False,
     published: Annotated[
         bool,
         typer.Option(
@@ -50,6 +78,20 @@ def sweep(
     item_components: ComponentsOption = None,
 ) -> None:
     """Accuracy against noise scale and rounds watched: rows, figures, and how strong the attack is."""
+    if transcript is not None:
+        shared = ("attacks", "scales", "rounds", "sample", "seed", "attack_options")
+        refuse_idle(
+            "says what to run, and with --transcript nothing is run",
+            **changed(plan, *shared), published=published, item_components=item_components,
+            distributed=distributed,
+        )  # fmt: skip
+        given = _on_recording(plan, transcript, truth, adversary, defense, ceiling)
+        on_recording(output, given, out, jobs, swept=defense)
+        return
+    refuse_idle(
+        "is about a recording, which --transcript names (compare takes defenses of victims)",
+        truth=truth, adversary=adversary, defense=defense != LAPLACE, ceiling=ceiling,
+    )  # fmt: skip
     from audit.epsilon.accounts import accounts_of
     from audit.experiments.sweep import EXPERIMENT, as_named, settled, source_of
     from audit.factories import make_defenses
@@ -92,6 +134,35 @@ def sweep(
         output.show(f"figure {path}")
     seconds = time.perf_counter() - start
     output.results(rows, out, seconds, figures=figures, accounts=accounts_as_json(accounts))
+
+
+def _on_recording(
+    plan: Sweep, transcript: Path, truth: Path | None, adversary: str, defense: str, ceiling: bool
+) -> RecordedDefenses:
+    """The settled plan of one defense in several strengths, which suit the recording if none are named."""
+    from audit.experiments import recorded_defenses as recorded
+    from audit.experiments.options import check
+
+    check(plan, "a sweep")
+    bare = recorded.settled(
+        RecordedDefenses(
+            transcript,
+            truth,
+            attacks=() if plan.attacks == Sweep.attacks else plan.attacks,
+            adversary=adversary,
+            ceiling=ceiling,
+            rounds=() if plan.rounds == Sweep.rounds else plan.rounds,
+            sample=plan.sample,
+            seed=plan.seed,
+            attack_options=plan.attack_options,
+        )
+    )
+    scales = plan.scales
+    if scales == Sweep.scales:
+        scales = recorded.strengths(defense, recorded.seen(bare).view)
+    texts = tuple(recorded.of_strength(defense, scale) for scale in scales)
+    asked = () if plan.attacks == Sweep.attacks else plan.attacks
+    return recorded.settled(replace(bare, defenses=texts, attacks=asked, exhaustive=None))
 
 
 def _every(

@@ -35,6 +35,7 @@ from audit.experiments.scenarios import obstacle_of
 from audit.factories import make_victim
 from audit.keys import view_of
 from audit.registry import entry, recorded_name
+from audit.scoring.ceiling import Ceiling
 from audit.scoring.clients import client_table
 from audit.scoring.decoder import ceilings, computable
 from audit.scoring.metrics import DIFFERENCES, RATED_SET_METRICS, SIZES
@@ -51,6 +52,7 @@ from victims.transcript.view import View
 FLOAT_BYTES = 8
 LONG = 5.0  # seconds, from which on progress says how long an attack is expected to take
 ACCURACY_METRICS = ("rating_accuracy", "rated_rating_accuracy", DIFFERENCES, SIZES)
+AGREEMENT = "agreement"  # with the answers about a recording without its defenses
 DIAGNOSTICS = {  # metric -> what an attack says of itself, client by client
     "solver_success_rate": "converged",
     "seconds_per_user": "seconds",
@@ -235,24 +237,36 @@ PROCEDURE: Procedure[Attempt, Any, tuple[Transcript, Truth | None]] = Procedure(
 
 
 def rows_of(
-    attempt: Attempt, transcript: Transcript, truth: Truth | None, say: Say
+    attempt: Attempt,
+    transcript: Transcript,
+    truth: Truth | None,
+    say: Say,
+    *,
+    view: View | None = None,
+    reference: Truth | None = None,
+    limits: Mapping[str, Ceiling] | None = None,
 ) -> tuple[list[Row], np.ndarray | None]:
     """Attack a recording, score the answer, and say how the attack fared, and with each client.
 
+    ``view`` is what the adversary sees where that is not what was recorded, ``limits`` the highest reachable
+    scores where they are known, ``reference`` what answers are held against where there is no truth.
     ``seconds`` of each row is all that was spent for them, permutation replicates included.
     """
     start = time.perf_counter()
-    view = view_of(transcript, attempt.adversary)
+    view = view_of(transcript, attempt.adversary) if view is None else view
     if attempt.watched:
         view = view.during(np.array(attempt.watched))
     view = rows_of_others(view, attempt.attack)
     view = sampled(view, attempt.attack, attempt.sample, attempt.seed)
     answer = _answer(attempt, view, truth, say)
     if attempt.scores_alone and truth is not None:
-        limits = ceilings(view, truth) if attempt.bounded and computable(view) else None
+        if limits is None and attempt.bounded and computable(view):
+            limits = ceilings(view, truth)
         return metric_rows(attempt.columns, answer, view.manifest, truth, ceilings=limits), None
     scores: list[Score] = []
     rows = _rows(attempt, transcript, view, truth, answer, say, scores)
+    if truth is None and reference is not None:
+        rows += _agreement(attempt.columns, answer, view, reference)
     seconds = time.perf_counter() - start
     return [{**row, "seconds": seconds} for row in rows], client_table(answer, truth, scores)
 
@@ -320,6 +334,20 @@ def _rows(
             )
         )
     return [*rows, *_diagnostic_rows(columns, answer)]
+
+
+def _agreement(columns: Row, answer: Reconstruction, view: View, reference: Truth) -> list[Row]:
+    """How many answers about ratings are those of a reference, of its clients; that is no leak by itself."""
+    common = np.intersect1d(answer.users, reference.users)
+    if not answer.applies or answer.identities != Identities.CLIENTS or not common.size:
+        return []
+    scored = metric_rows(columns, _select_users(answer, common), view.manifest, reference)
+    about = "answers that are those of the undefended recording; there is no truth"
+    return [
+        {**row, "metric": AGREEMENT, "verdict": "", "reason": about}
+        for row in scored
+        if row["metric"] == "rated_rating_accuracy" and row["status"] == "ran"
+    ]
 
 
 def _undecided(attempt: Attempt, rows: list[Row], answer: Reconstruction) -> dict[str, int]:

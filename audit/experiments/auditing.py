@@ -308,7 +308,7 @@ def audit_recording(
         make_attack(name, plan.attack_options.get(name))
     refuse_idle_options(plan.attack_options, plan.attacks)
     check_adversary(plan.adversary)
-    truth = None if plan.truth is None else _truth_of(plan.truth, plan, transcript)
+    truth = truth_of(plan, transcript)
     deadline = None if within is None else start + within
     cells = cells_on(plan, transcript, directory)
     rows = run_grid(
@@ -327,12 +327,14 @@ def audit_recording(
 
 def cells_on(plan: GivenRecording, transcript: Transcript, directory: Path) -> list[Cell[Attempt]]:
     """List the cells of an audit of a recording."""
-    return attack_cells.cells_of(_attempts_on_it(plan, transcript), _content(plan), directory)
+    return attack_cells.cells_of(_attempts_on_it(plan, transcript), content_of_files(plan), directory)
 
 
-def _truth_of(path: Path, given: GivenRecording, transcript: Transcript) -> Truth:
+def truth_of(given: GivenRecording, transcript: Transcript) -> Truth | None:
     """The truth, which must be about whom attacks may answer: that is told before any attack runs."""
-    truth = read_truth(path)
+    if given.truth is None:
+        return None
+    truth = read_truth(given.truth)
     truth.refuse_unless_about(transcript.manifest)
     others = users_of_others(view_of(transcript, given.adversary))
     truth.refuse_unless_of(others, names_of(transcript.path))
@@ -341,19 +343,8 @@ def _truth_of(path: Path, given: GivenRecording, transcript: Transcript) -> Trut
 
 def _attempts_on_it(given: GivenRecording, transcript: Transcript) -> Iterator[Attempt]:
     """Every attack on the recording."""
-    manifest = transcript.manifest
+    shared = columns_of(given, transcript)
     for attack in given.attacks:
-        columns: Row = {
-            "victim": manifest.protocol,
-            "update": manifest.rule_name,
-            "weighting": manifest.weighting,
-            "data": str(given.transcript),
-            "defense": "+".join(str(entry.get("name", "unnamed")) for entry in manifest.defenses) or "none",
-            "adversary": given.adversary,
-            "attack": attack,
-            "rounds": len(manifest.rounds),
-            "seed": given.seed,
-        }
         yield Attempt(
             attack,
             given.adversary,
@@ -361,13 +352,28 @@ def _attempts_on_it(given: GivenRecording, transcript: Transcript) -> Iterator[A
             given.sample,
             given.seed,
             label=attack,
-            columns=columns,
-            bounded=bool(manifest.defenses),
+            columns={**shared, "attack": attack},
+            bounded=bool(transcript.manifest.defenses),
             exhaustive=bool(given.exhaustive),
         )
 
 
-def _content(given: GivenRecording) -> str:
+def columns_of(given: GivenRecording, transcript: Transcript) -> Row:
+    """Columns that all rows about a recording have in common."""
+    manifest = transcript.manifest
+    return {
+        "victim": manifest.protocol,
+        "update": manifest.rule_name,
+        "weighting": manifest.weighting,
+        "data": str(given.transcript),
+        "defense": "+".join(str(entry.get("name", "unnamed")) for entry in manifest.defenses) or "none",
+        "adversary": given.adversary,
+        "rounds": len(manifest.rounds),
+        "seed": given.seed,
+    }
+
+
+def content_of_files(given: GivenRecording) -> str:
     """Hash of all files that are read."""
     digest = hashlib.sha256()
     beside = [

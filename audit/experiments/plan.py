@@ -108,6 +108,26 @@ class GivenRecording:
 
 
 @dataclass(frozen=True)
+class RecordedDefenses:
+    """Defenses applied to the uploads of a recording, each for itself, and attacked again."""
+
+    transcript: Path
+    truth: Path | None = None  # None: the file beside the transcript, if there is one
+    defenses: Alternatives = ("none",)  # which others are held against, comes first in any case
+    attacks: Attacks = ()  # empty: those that take a moment, and those that the defenses name
+    # run on every defense, others of ``attacks`` on those that name them and on none; empty: all on all
+    everywhere: Attacks = ()
+    adversary: AnyAdversary = ""  # empty: the one who recorded, or the server
+    ceiling: bool = False  # whether the highest reachable accuracy is computed, a minute for each defense
+    watched: AnyRounds = ()  # which rounds; empty: all that were recorded
+    rounds: AnyRounds = ()  # how many of them, from the first; empty: all
+    sample: Sample = 20
+    seed: Seed = 0
+    attack_options: AttackOptions = field(default_factory=dict)
+    exhaustive: Exhaustive = None
+
+
+@dataclass(frozen=True)
 class Comparison:
     """Defenses side by side, each for itself."""
 

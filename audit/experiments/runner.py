@@ -40,7 +40,6 @@ from audit.experiments.workers import (
 )
 from audit.shell.progress import lasting
 from victims.common.errors import OutputError
-from victims.data.ratings import Ratings
 
 WRITE_INTERVAL = 2.0  # seconds between two writes of the result files while a batch goes on
 Task = TypeVar("Task")
@@ -218,21 +217,21 @@ Plan = TypeVar("Plan")
 
 
 @dataclass(frozen=True)
-class Experiment(Generic[Plan, Task, Prepared]):
-    """One question, asked of ratings."""
+class Experiment(Generic[Plan, Task, Given, Prepared]):
+    """One question, asked of ratings, or of what else is given."""
 
     # the plan with everything chosen that was left open; settled again it stays the same. What is wrong is
     # refused, before any ratings are loaded
     settle: Callable[[Plan], Plan]
-    # of a settled plan on ratings, with the directory of the results, in the order of the rows; it refuses
-    # what the ratings do not allow
-    cells: Callable[[Plan, Ratings, Path], list[Cell[Task]]]
-    procedure: Procedure[Task, Ratings, Prepared]  # how a cell becomes rows
+    # of a settled plan on what is given, with the directory of the results, in the order of the rows; it
+    # refuses what the ratings do not allow
+    cells: Callable[[Plan, Given, Path], list[Cell[Task]]]
+    procedure: Procedure[Task, Given, Prepared]  # how a cell becomes rows
 
     def run(
         self,
         plan: Plan,
-        ratings: Ratings,
+        given: Given,
         directory: Path,
         *,
         jobs: int | Cluster = -1,
@@ -240,8 +239,8 @@ class Experiment(Generic[Plan, Task, Prepared]):
         found: Found = silent,
     ) -> list[Row]:
         """Run every cell that is not there yet and write the result files."""
-        cells = self.cells(self.settle(plan), ratings, directory)
-        return run_grid(cells, self.procedure, ratings, directory, jobs=jobs, report=report, found=found)
+        cells = self.cells(self.settle(plan), given, directory)
+        return run_grid(cells, self.procedure, given, directory, jobs=jobs, report=report, found=found)
 
 
 @dataclass(frozen=True)

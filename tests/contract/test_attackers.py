@@ -18,6 +18,10 @@ from victims.transcript.reader import open_transcript
 GROUND = {
     "laplace": ("fedmvmf", "laplace:b=0.1"),
     "gaussian": ("fedmvmf", "gaussian:scale=0.1"),
+    "clip": ("fedmf", "clip:norm=0.1"),
+    "top-k": ("fedmf", "top-k:share=0.8"),
+    "quantise": ("fedmf", "quantise:bits=12"),
+    "round": ("fedmf", "round:digits=6"),
     "unrated-sampling": ("fedmvmf", "unrated-sampling"),
     "stretching": ("mf", "stretching"),
     "personalized-sampling": ("mf", "personalized-sampling"),

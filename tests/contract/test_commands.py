@@ -63,7 +63,16 @@ def rows_are_honest(folder):
         assert not INTERNAL.match(row["reason"]), row
 
 
-ONE_OF_A_KIND = ("gaussian", "objective-noise", "paillier:ideal=true", "secure-sum")
+ONE_OF_A_KIND = (
+    "gaussian",
+    "clip",
+    "top-k",
+    "quantise",
+    "round",
+    "objective-noise",
+    "paillier:ideal=true",
+    "secure-sum",
+)
 
 PAIRS = [
     pytest.param(
