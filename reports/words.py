@@ -131,8 +131,9 @@ def _helps(rows: Sequence[Row], kind: str) -> bool:
 
 
 def scenario_of(row: Row) -> str:
-    """Name a client update rule and whether unrated items are sent."""
-    return f"{row['update']}/{row['weighting']}"
+    """Name a client update rule and whether unrated items are sent; where no rule is known, the program."""
+    named = row["update"] == "unknown" and row["victim"] != "unknown"
+    return str(row["victim"]) if named else f"{row['update']}/{row['weighting']}"
 
 
 def _percent(value: float) -> str:
@@ -186,8 +187,8 @@ def finding(rows: Sequence[Row]) -> str:
 def in_words(rows: Sequence[Row], *, listed: bool = True) -> list[str]:
     """Say in a sentence per scenario what the strongest attack that ran reads, beside the guess."""
     return [
-        f"{update}/{weighting}: {_of_scenario(of_scenario, listed)}"
-        for (update, weighting), of_scenario in grouped(rows, "update", "weighting").items()
+        f"{scenario_of(of_scenario[0])}: {_of_scenario(of_scenario, listed)}"
+        for of_scenario in grouped(rows, "update", "weighting").values()
     ]
 
 
