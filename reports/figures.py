@@ -34,6 +34,7 @@ from reports.verdicts import (
     best,
     by_adversary,
     grouped,
+    is_guess,
     kinds_of,
     leak_cell,
     leak_of,
@@ -442,7 +443,43 @@ def comparison_figure(rows: Sequence[Row], directory: Path, cost: str = QUALITY)
         for axes in grid[-1]:
             axes.set_xlabel(COSTS[cost])
         legend(figure, [*map(_handle, marks), *_size_key(defenses)], 2)
-        return save(figure, directory / f"leakage_against_{'quality' if cost == QUALITY else cost}")
+        written = save(figure, directory / f"leakage_against_{'quality' if cost == QUALITY else cost}")
+    return written + attack_map(rows, directory, kinds)
+
+
+def attack_map(rows: Sequence[Row], directory: Path, kinds: Sequence[str]) -> list[Path]:
+    """Draw which attack reads what under which defense, by the adversary who reads most."""
+    tried = [row for row in rows if not is_guess(row) and row["status"] != "null"]
+    defenses = grouped(tried, "defense")
+    attacks = {
+        name: of_attack
+        for name, of_attack in grouped(tried, "attack").items()
+        if any(best(of_attack, kind) for kind in kinds)
+    }
+    if not attacks:
+        return []
+    shape = len(attacks), len(defenses)
+    size: Any = {"width": 1.5 + len(kinds) * (0.55 * shape[1] + 0.5), "height": 1.5 + 0.24 * shape[0]}
+    with panels(len(kinds), **size) as (figure, grid):
+        for kind, axes in zip(kinds, grid[0], strict=True):
+            value, words = np.full(shape, -1.0), np.full(shape, "-", object)
+            for i, of_attack in enumerate(attacks.values()):
+                for j, of_both in enumerate(grouped(of_attack, "defense").get(name, ()) for name in defenses):
+                    if row := best(of_both, kind):
+                        value[i, j], words[i, j] = max(row["advantage"], 0.0), f"{row['value']:.2f}"
+            sns.heatmap(
+                pd.DataFrame(value, list(attacks), list(defenses)), annot=words, fmt="", ax=axes, cbar=False,
+                vmin=0.0, vmax=1.0, linewidths=0.8, annot_kws={"fontsize": 6},
+                cmap=sns.color_palette("rocket_r", as_cmap=True).with_extremes(under="0.9"),
+            )  # fmt: skip
+            axes.tick_params(axis="y", rotation=0)
+            axes.set_title(TITLES[kind])
+            axes.tick_params(axis="x", rotation=40)
+            for label in axes.get_xticklabels():
+                label.set_horizontalalignment("right")
+        note = "value, the darker the more it is above the guess; grey: no answer, or it does not apply"
+        figure.supxlabel(note, fontsize=7)
+        return save(figure, directory / "attacks_against_defenses")
 
 
 def _adversaries(rows: Sequence[Row], kinds: Sequence[str]) -> list[list[str]]:

@@ -66,6 +66,8 @@ def test_what_was_not_tested_is_hollow_in_its_lane(monkeypatch, tmp_path):
         if isinstance(marks, PathCollection)
     }
     assert filled == {0.956: True, figures.LANE: False}
+    (cells,) = kept[1].axes
+    assert [text.get_text() for text in cells.texts] == ["0.97", "-"]
 
 
 def test_leakage_is_drawn_as_advantage_over_the_guess():
