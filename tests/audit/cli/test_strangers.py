@@ -178,7 +178,7 @@ def test_attacks_of_a_family_share_a_line(run, program, tmp_path):
     _, said, _ = run("audit", "--transcript", path, *words, "--out", tmp_path / "r")
     assert said.count("root-") == said.count("root-* (7)") == 1
     rows = json.loads((tmp_path / "r" / "results.json").read_text())
-    assert sum(row["attack"].startswith("root-") for row in rows) == 7
+    assert sum(str(row["attack"]).startswith("root-") for row in rows) == 7
 
 
 @pytest.mark.parametrize("graph", [False, True])

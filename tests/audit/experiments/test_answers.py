@@ -198,6 +198,6 @@ def test_seconds_of_a_row_hold_its_replicates(recording, monkeypatch, with_truth
     monkeypatch.setattr(attack_cells.time, "perf_counter", lambda: float(len(runs)))
     truth = read_truth(recording.with_name("t.truth.arrow")) if with_truth else None
     attempt = attack_cells.Attempt("grid", "server")
-    rows = attack_cells.rows_of(attempt, open_transcript(recording), truth, lambda text: None)
+    rows, _ = attack_cells.rows_of(attempt, open_transcript(recording), truth, lambda text: None)
     assert len(runs) > 100
     assert {row["seconds"] for row in rows} == {float(len(runs))}
