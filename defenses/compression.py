@@ -28,7 +28,8 @@ from victims.protocols.account import Account, Setting
 from victims.protocols.base import Attacker, Defense, Rows
 
 MOST_DIGITS = 15  # that a float64 has
-ADAPTED = (Attacker("undeclared"), Attacker("likelihood", 2))
+READ = (Attacker("undeclared"),)
+FITTED = (*READ, Attacker("likelihood", 2))
 
 
 def _account(defense: Defense, setting: Setting) -> Account:
@@ -82,7 +83,7 @@ class Clip(Defense):
     norm: float = 1.0
     of: Literal["client", "row"] = "client"
     name: str = "clip"
-    attackers = ADAPTED
+    attackers = FITTED
 
     def __post_init__(self) -> None:
         require_fields(self, "clip", norm=usable(), of=one_of("client", "row"))
@@ -125,7 +126,7 @@ class TopK(Defense):
     share: float = 0.1
     of: Literal["numbers", "rows"] = "numbers"
     name: str = "top-k"
-    attackers = ADAPTED
+    attackers = FITTED
 
     def __post_init__(self) -> None:
         require_fields(self, "top-k", share=positive_share(), of=one_of("numbers", "rows"))
@@ -168,7 +169,7 @@ class Quantise(Defense):
     bits: int = 8
     stochastic: bool = True
     name: str = "quantise"
-    attackers = ADAPTED
+    attackers = READ
 
     def __post_init__(self) -> None:
         require_fields(self, "quantise", bits=whole(2, 16), stochastic=flag())
@@ -209,7 +210,7 @@ class Round(Defense):
     digits: int = 2
     of: Literal["decimals", "significand"] = "decimals"
     name: str = "round"
-    attackers = ADAPTED
+    attackers = READ
 
     def __post_init__(self) -> None:
         require_fields(self, "round", of=one_of("decimals", "significand"))
