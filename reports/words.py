@@ -68,9 +68,9 @@ FEW = 3  # defenses of one line
 def what_helps(rows: Sequence[Row]) -> list[str]:
     """Say for each leak of the undefended recording which defenses bring it to the guess, the cheapest first.
 
-    A defense helps where no attack on it failed, none leaks and none is better than the guess for sure, and
-    where all that holds of the same defense at a higher cost, too: an attack that abstains on weak noise and
-    reads through stronger noise has not been stopped.
+    A defense helps where an attack answers, none failed, none leaks and none is better than the guess for
+    sure, and where all that holds of the same defense at a higher cost, too: an attack that abstains on weak
+    noise and reads through stronger noise has not been stopped.
     """
     tried = grouped(rows, "defense")
     bare = tried.pop("none", [])
@@ -87,17 +87,24 @@ def what_helps(rows: Sequence[Row]) -> list[str]:
             for text, here in tried.items()
             if not any(_family(text) == _family(one) and cost >= _cost(here) for one, cost in read.items())
         )
-        if helpful:
-            words = ", ".join(
-                f"{text} (distortion {cost:.2g}{_unanswered(tried[text], kind)})"
-                for cost, text in helpful[:FEW]
-            )
-            found.append(f"What to do, {noun}: to the guess by {words}.")
+        shown, silent = (
+            [
+                f"{text} (distortion {cost:.2g})"
+                for cost, text in helpful
+                if (strongest(tried[text], kind) is None) == silently
+            ][:FEW]
+            for silently in (False, True)
+        )
+        # an attack that abstains has shown nothing
+        unknown = f" No attack answers under {', '.join(silent)}: nothing is shown of that." if silent else ""
+        if shown:
+            found.append(f"What to do, {noun}: to the guess by {', '.join(shown)}.{unknown}")
             continue
         left = {text: row for text, here in tried.items() if (row := strongest(here, kind)) is not None}
         nearest = min(left, key=lambda text: left[text]["value"], default="")
         words = f"; the nearest is {nearest}, {number(left[nearest]['value'])}" if nearest else ""
-        found.append(f"What to do, {noun}: none of {len(tried)} defenses brings them to the guess{words}.")
+        none = f"none of {len(tried)} defenses is shown to bring them to the guess{words}"
+        found.append(f"What to do, {noun}: {none}.{unknown}")
     return found
 
 
@@ -114,10 +121,6 @@ def _cost(rows: Sequence[Row]) -> float:
 def _family(text: str) -> str:
     """A defense without its last option, which is how strong it is."""
     return text.rpartition("=")[0]
-
-
-def _unanswered(rows: Sequence[Row], kind: str) -> str:
-    return "" if strongest(rows, kind) else ", no attack answers"
 
 
 def _helps(rows: Sequence[Row], kind: str) -> bool:

@@ -21,7 +21,7 @@ from audit.experiments.recorded_defenses import (
 from audit.factories import make_defenses, make_victim
 from reports.figures import comparison_figure, strength_figures
 from reports.tables import recorded_table
-from reports.verdicts import DISTORTION
+from reports.verdicts import DISTORTION, best
 from reports.words import helpful_defenses, what_helps
 from victims.common.errors import InputError
 from victims.data.synthetic import Synthetic, generate
@@ -108,10 +108,18 @@ class TestSweep:
         lines = recorded_table(rows, "Noise").rows
         assert [line[0] for line in lines] == ["none", *(text.replace(":", ":scale=") for text in STRENGTHS)]
         (words, *_) = what_helps(rows)
-        assert words.startswith("What to do, ratings: to the guess by laplace:scale=")
-        assert helpful_defenses(rows)
+        assert "No attack answers under laplace:scale=1e-5" in words  # which is no advice
+        assert not helpful_defenses(rows)
+        strong = "laplace:scale=0.01"
+        guessed = {"defense": strong, "verdict": "NO EVIDENCE", "advantage": 0.0, "advantage_low": -0.1}
+        leak = best([row for row in rows if row["defense"] == "none"], "rated_rating_accuracy")
+        answered = [*rows, {**leak, **guessed}]
+        assert what_helps(answered)[0].startswith(
+            f"What to do, ratings: to the guess by {strong} (distortion"
+        )
+        assert helpful_defenses(answered) == [strong]
         only = [row for row in rows if row["defense"] in ("none", "laplace:scale=1e-7")]
-        assert "none of 1 defenses brings them to the guess" in what_helps(only)[0]
+        assert "none of 1 defenses is shown to bring them to the guess" in what_helps(only)[0]
 
 
 def test_a_defense_that_a_stronger_one_of_its_kind_fails_is_no_advice(swept):
