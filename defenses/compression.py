@@ -32,13 +32,17 @@ READ = (Attacker("undeclared"),)
 FITTED = (*READ, Attacker("likelihood", 2))
 
 
-def _account(defense: Defense, setting: Setting) -> Account:
-    title = f"Privacy account of {defense.name}, {setting.text}"
-    return Account(title, unproved=f"nothing is proved: {defense.name} adds no noise")
+class _Compression(Defense):
+    """What is common to them: no noise, so no account, and options that everybody knows."""
 
+    def account(self, ratings: Ratings, setting: Setting) -> Account:
+        """Nothing is proved."""
+        title = f"Privacy account of {self.name}, {setting.text}"
+        return Account(title, unproved=f"nothing is proved: {self.name} adds no noise")
 
-def _public(defense: Clip | TopK | Quantise | Round) -> dict[str, Any]:
-    return {one.name: getattr(defense, one.name) for one in fields(defense)}
+    def public(self) -> dict[str, Any]:
+        """What the manifest tells about this defense."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}  # type: ignore[arg-type]
 
 
 def _clients(rows: Rows) -> Int[np.ndarray, " rows"]:
@@ -65,7 +69,7 @@ def _of_rows(rows: Rows, keep: Bool[np.ndarray, " rows"]) -> Rows:
 
 
 @dataclass(frozen=True)
-class Clip(Defense):
+class Clip(_Compression):
     """An upper bound of norms.
 
     Attributes
@@ -98,17 +102,9 @@ class Clip(Defense):
             rows, gradient=rows.gradient * np.minimum(1, self.norm / np.maximum(norm, 1e-300))[:, None]
         )
 
-    def account(self, ratings: Ratings, setting: Setting) -> Account:
-        """Nothing is proved."""
-        return _account(self, setting)
-
-    def public(self) -> dict[str, Any]:
-        """What the manifest tells about this defense."""
-        return _public(self)
-
 
 @dataclass(frozen=True)
-class TopK(Defense):
+class TopK(_Compression):
     """Sparsified uploads.
 
     Attributes
@@ -140,17 +136,9 @@ class TopK(Defense):
         keep = _largest(size.ravel(), np.repeat(owner, size.shape[1]), self.share).reshape(size.shape)
         return replace(rows, gradient=np.where(keep, rows.gradient, 0.0))
 
-    def account(self, ratings: Ratings, setting: Setting) -> Account:
-        """Nothing is proved."""
-        return _account(self, setting)
-
-    def public(self) -> dict[str, Any]:
-        """What the manifest tells about this defense."""
-        return _public(self)
-
 
 @dataclass(frozen=True)
-class Quantise(Defense):
+class Quantise(_Compression):
     """Numbers of a few bits.
 
     Attributes
@@ -186,17 +174,9 @@ class Quantise(Defense):
             up = client_noise(rows.sender, rows.gradient.shape[1], seed, Purpose.QUANTISATION, round_, law)
         return replace(rows, gradient=np.floor(rows.gradient / step + up) * step)
 
-    def account(self, ratings: Ratings, setting: Setting) -> Account:
-        """Nothing is proved."""
-        return _account(self, setting)
-
-    def public(self) -> dict[str, Any]:
-        """What the manifest tells about this defense."""
-        return _public(self)
-
 
 @dataclass(frozen=True)
-class Round(Defense):
+class Round(_Compression):
     """Numbers of a few decimal digits.
 
     Attributes
@@ -224,11 +204,3 @@ class Round(Defense):
         power = np.floor(np.log10(np.where(size > 0, size, 1)))
         unit = 10.0 ** (power - self.digits + 1)
         return replace(rows, gradient=np.round(rows.gradient / unit) * unit)
-
-    def account(self, ratings: Ratings, setting: Setting) -> Account:
-        """Nothing is proved."""
-        return _account(self, setting)
-
-    def public(self) -> dict[str, Any]:
-        """What the manifest tells about this defense."""
-        return _public(self)

@@ -34,6 +34,7 @@ FEWEST_ROWS, ENOUGH_ROWS = (
 FEWEST_CLIENTS = 5  # of whom what all share can be learned
 ALL = 0.9  # share of all items, beyond which rows are of unrated ones, too: other numbers than ratings
 MOST_LEVELS = 25  # of a grid
+MISSING = 0.2  # share of entries that are 0: fewer may have been rounded to it
 ROUNDS = 3  # that are read, from the first to the last
 LARGEST_SHARE = 0.85  # of all answers, that one level may have
 N_CHANCE, AGREEING = 100, 5.0  # deals of items, and standard deviations beyond what they say
@@ -71,25 +72,62 @@ def with_noise_term(found: Reconstruction, view: View, seed: int) -> Reconstruct
     levels = np.array(view.manifest.rating_levels, float)
     # where an exact reading leaves several answers, or none that can be trusted, noise tells no more
     open_ = np.array(sorted(user for user, why in found.abstained.items() if why in NOTHING_FITS), int)
-    if open_.size < FEWEST_CLIENTS or not 3 <= levels.size <= MOST_LEVELS or not view.rounds.size:
+    if open_.size < FEWEST_CLIENTS or not _may_show(view):
         return found
     told: dict[int, _Told] = {}
     shown = mirrored = False
     for round_ in np.unique(np.linspace(0, view.rounds.size - 1, ROUNDS).round().astype(int)):
         clients = list(_clients(view, int(round_), open_))
-        if len(clients) < FEWEST_CLIENTS:
-            continue
-        together = _learned(clients, levels, seed)
-        if together is None:
-            continue
-        new = dict(told)
-        _read(clients, together, new, levels, seed)
-        if _varies(new) and (together.paired or _agree(new, levels, seed)):
-            shown, told = True, new
+        if (found_here := _told_in(clients, told, levels, seed)) is not None:
+            shown = True
+            together, told = found_here
             mirrored = bool(together.ratings.program.offset) and not any(one.given.any() for one in clients)
     if mirrored:
         told = _either_way_round(told, levels)
     return _answered(found, open_, told, levels, NO_FORM if shown else NOT_SHOWN)
+
+
+def clients_with_noise(view: View, seed: int) -> tuple[int, float] | None:
+    """How many clients' rows of the last round are linear in ratings, and its nats; None where none show."""
+    if not _may_show(view):
+        return None
+    levels = np.array(view.manifest.rating_levels, float)
+    found = _told_in(list(_clients(view, view.rounds.size - 1, view.users)), {}, levels, seed)
+    if found is None:
+        return None
+    together, told = found
+    n_clients = sum(one.follows >= FOLLOWS for one in told.values())
+    return n_clients, together.ratings.evidence - together.none.evidence
+
+
+def _may_show(view: View) -> bool:
+    """Whether levels may show through noise: there are a few, and what is 0 is a number."""
+    return (
+        3 <= len(view.manifest.rating_levels) <= MOST_LEVELS
+        and bool(view.rounds.size)
+        and not _sparsified(view)
+    )
+
+
+def _sparsified(view: View) -> bool:
+    """Whether entries of rows are not sent: 0 is no number with noise then."""
+    first = next(iter(view.batches(BATCH_BYTES)), None)
+    if first is None or not first.rounds:
+        return False
+    rows = np.asarray(first.rounds[0].gradients)
+    sent = rows[(rows != 0).any(axis=2)]
+    return bool(sent.size and (sent == 0).mean() > MISSING)
+
+
+def _told_in(
+    clients: list[_Client], told: dict[int, _Told], levels: Float[np.ndarray, " levels"], seed: int
+) -> tuple[Together, dict[int, _Told]] | None:
+    """What one round tells beside what is told already; None where it does not show that it is of ratings."""
+    if len(clients) < FEWEST_CLIENTS or (together := _learned(clients, levels, seed)) is None:
+        return None
+    told = dict(told)
+    _read(clients, together, told, levels, seed)
+    return (together, told) if _varies(told) and (together.paired or _agree(told, levels, seed)) else None
 
 
 def _clients(view: View, round_: int, open_: Int[np.ndarray, " some"]) -> Iterator[_Client]:

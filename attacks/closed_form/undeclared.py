@@ -85,8 +85,6 @@ from attacks.obstacles import unreadable
 from victims.common.validation import above, require_fields
 from victims.transcript.view import ITEM, View
 
-MISSING = 0.2  # share of entries that are 0: fewer may have been rounded to it
-
 ByRounds = tuple[list[Answered], Bool[np.ndarray, " users"]]
 
 
@@ -133,7 +131,7 @@ class Undeclared:
         column = bias_column(view, _unsized(found).abstained, self.max_misfit)
         if column is not None:
             found = with_ones(self._read(without_column(view, column), key, options, progress), column)
-        if 2 * len(found.abstained) > view.users.size and _mostly_silent(found) and not _sparsified(view):
+        if 2 * len(found.abstained) > view.users.size and _mostly_silent(found):
             found = _fuller(found, with_noise_term(_unsized(found), view, key))
         return abstain_if_at_mean(abstain_if_drawn(found, view), np.array(view.manifest.rating_levels))
 
@@ -251,16 +249,6 @@ def _rated_alone(view: View) -> bool:
     """Whether rows of rated items without biases are read, whatever weighting is declared."""
     biased = any(bool((one.bias != 0).any()) for batch in view.batches(BATCH_BYTES) for one in batch.rounds)
     return not biased and (view.manifest.weighting == "observed-only" or not _long_lists(view))
-
-
-def _sparsified(view: View) -> bool:
-    """Whether entries of rows are not sent: 0 is no number with noise then."""
-    first = next(iter(view.batches(BATCH_BYTES)), None)
-    if first is None or not first.rounds:
-        return False
-    rows = np.asarray(first.rounds[0].gradients)
-    sent = rows[(rows != 0).any(axis=2)]
-    return bool(sent.size and (sent == 0).mean() > MISSING)
 
 
 def _long_lists(view: View) -> bool:

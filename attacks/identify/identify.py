@@ -82,7 +82,7 @@ def identify(view: View) -> Identification:
         f"{n_read} of {n_clients} clients sent rows of one step that fit the rating levels, and no "
         "other rule that is known explains half of them"
     )
-    if noisy := noise_fit(asked, pull):
+    if noisy := noise_fit(asked):
         obstacle += (
             f", but the rows of {noisy.clients} of {noisy.looked_at} are linear in ratings, with noise, "
             "which undeclared reads"

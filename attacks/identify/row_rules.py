@@ -32,20 +32,15 @@ from attacks.closed_form.chains.chain_readings import (
 )
 from attacks.closed_form.fit.bars import BARS
 from attacks.closed_form.links.links import LINKS
+from attacks.closed_form.noisy_recording import clients_with_noise
 from attacks.closed_form.uploads.common_scale import common
 from attacks.closed_form.uploads.fitted_chain import chain_of
 from attacks.closed_form.uploads.item_rows import BATCH_BYTES, rows_of
-from attacks.closed_form.uploads.reduction import across_direction
-from attacks.linear_forms.forms import Forms, forms_of, padded
-from attacks.linear_forms.reading import ROOM, learn, read, unit_of
 from victims.transcript.view import View
 
 MAX_MISFIT = 0.1  # of readings that rules are learned from
 MOST = 0.5  # of the clients, that a rule must explain
 NOISY = "linear in ratings, with noise"
-FEWEST_ROWS, FEWEST_CLIENTS = 5, 5  # that tell more than the numbers that are open
-FEWEST_LEVELS, MOST_LEVELS = 3, 25  # of a grid that shows through noise
-EXACT = 64.0  # times the last digit, that rows of one direction may be across it
 SQUARED: dict[str, Any] = {"loss": "squared", "link": "identity"}
 OF_MEANS = (  # of one rating they are sums
     MEAN,
@@ -174,35 +169,9 @@ def _steps(steps: np.ndarray, batch: np.ndarray) -> dict[str, Any]:
     return {}
 
 
-def noise_fit(view: View, pull: float) -> RowFit | None:
+def noise_fit(view: View) -> RowFit | None:
     """Rows of the last round as a linear form of ratings, with noise; None where no ratings show."""
-    levels = np.array(view.manifest.rating_levels)
-    if not FEWEST_LEVELS <= levels.size <= MOST_LEVELS:
+    if (found := clients_with_noise(view, 0)) is None:
         return None
-    parts: list[Forms] = []
-    for batch in view.batches(BATCH_BYTES):
-        uploads = batch.rounds[-1]
-        rows = rows_of(view.manifest, uploads, None, 0.0, pull)
-        if not rows.rows.shape[1]:
-            continue
-        there = rows.item & (rows.rows != 0).any(axis=2) & np.isfinite(rows.rows).all(axis=2)
-        _, across = across_direction(rows.rows)
-        able = there.sum(axis=1) >= FEWEST_ROWS
-        # one exact step whose numbers are on no grid is of something else than ratings
-        able &= across > EXACT * rows.precision
-        order = np.argsort(~there[able], axis=1, kind="stable")[:, : ROOM[0]]
-        sent, factors = (
-            np.take_along_axis(part[able].astype(float), order[..., None], axis=1)
-            for part in (rows.rows, rows.factors)
-        )
-        here, given = (np.take_along_axis(part[able], order, axis=1) for part in (there, rows.offset))
-        parts.append(padded(forms_of(sent, factors, here, given / unit_of(levels)), ROOM[0]))
-    if sum(len(part.there) for part in parts) < FEWEST_CLIENTS:
-        return None
-    forms = Forms(*(np.concatenate(column) for column in zip(*parts, strict=True)))
-    together = learn(forms, levels, 0)
-    if together is None or not together.paired:
-        return None
-    n_clients = int((read(forms, together, 0).follows >= MOST).sum())
-    nats = together.ratings.evidence - together.none.evidence
+    n_clients, nats = found
     return RowFit(NOISY, {}, 0, n_clients, view.users.size, nats)
