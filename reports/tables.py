@@ -434,7 +434,7 @@ def families_table(families: Sequence[tuple[str, int, int, float | None]]) -> Sh
         (name, f"{clients:,} of {looked_at:,}", "" if nats is None else f"{nats:,.0f}")
         for name, clients, looked_at, nats in sorted(families, key=lambda one: -one[1] / max(one[2], 1))
     ]
-    caption = "nats: evidence against chance, in the middle of explained clients (with noise: of all together)"
+    caption = "nats: evidence against chance, in the middle of explained clients (noise: of all together)"
     return Sheet("What explains the uploads", ("family", "clients", "nats"), rows, caption=caption)
 
 
