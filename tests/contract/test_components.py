@@ -85,11 +85,14 @@ class TestRegistry:
         folder = Path(import_module(group).__path__[0])  # the checkout's, or the wheel's
         for path in folder.rglob("*.py"):
             module = ".".join(path.relative_to(folder.parent).with_suffix("").parts)
+            has: dict[str, set[str]] = {}
             for node in ast.parse(path.read_text()).body:
-                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                    has = {n.name for n in node.body if isinstance(n, ast.FunctionDef)}
-                    has |= {ast.unparse(base) for base in node.bases}
-                    if verbs <= has and node.name not in INTERFACES:
+                if isinstance(node, ast.ClassDef):
+                    bases = {ast.unparse(base) for base in node.bases}
+                    own = {n.name for n in node.body if isinstance(n, ast.FunctionDef)}
+                    has[node.name] = own.union(bases, *(has.get(base, ()) for base in bases))
+                    public = not node.name.startswith("_") and node.name not in INTERFACES
+                    if public and verbs <= has[node.name]:
                         found.add(f"{module}:{node.name}")
         assert found == {entry.location for entry in BUILT_IN[group].values()}
 
