@@ -60,7 +60,11 @@ def summary_of(systems: Sequence[System], facts: Mapping[str, str], bounds: Sequ
     """
     attacked = [one for one in systems if one.adversaries]
     rows = [row for one in systems for row in one.rows]
-    about = [_names(rows, "victim"), _names(rows, "data"), facts.get("started, ended", "")[:10]]
+    about = [
+        _names(rows, "victim").replace("unknown", "a program without a name"),
+        _names(rows, "data"),
+        facts.get("started, ended", "")[:10],
+    ]
     said = " · ".join(filter(None, about))
     refuted = sum(row["verdict"] == "CLAIM REFUTED" for row in bounds)
     claims = f"{refuted} of {len(bounds)} claims of an epsilon are refuted" if bounds else ""
@@ -143,7 +147,7 @@ def _affected(system: System, leak: Leak) -> str:
         if one["metric"] == FULLY and number(one["value"]) != "-":
             who += f"; of {round(one['value'] * one['n_users'])} of them all that they gave is recovered"
     if leak.worst_off is not None and row["value"] < leak.worst_off["value"]:
-        who += f"; {number(leak.worst_off['value'])} of the worst-off tenth"
+        who += f"; of the worst-off tenth {number(leak.worst_off['value'])}"
     return who
 
 

@@ -343,7 +343,7 @@ def test_the_worst_off_stand_beside_the_mean():
     ]
     rows += [leak(**group) | {"metric": f"attribute_group_accuracy/{name}"} for name in ("0", "worst_tenth")]
     made = page(rows)
-    assert dict(made.summary.facts)["Who is affected"].endswith("; 0.991 of the worst-off tenth")
+    assert dict(made.summary.facts)["Who is affected"].endswith("; of the worst-off tenth 0.991")
     assert "worst tenth 0.991, guess 0.556" in made.readings[0][2][0].rest
     charts = {chart.name: chart for chart in made.charts}
     assert len(charts["clients"].hovers) == 3  # all, the worst-off tenth, few ratings
