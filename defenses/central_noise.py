@@ -32,7 +32,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Int
 
 from defenses.accounts import REPEATED, SCENARIO, STEPS, Proof, of_gaussian
 from defenses.compression import Clip
@@ -60,6 +60,8 @@ CENTRAL = Proof(
         | STEPS
         | {"lambda_attributes", "lambda_factors", "alpha", "server_learning_rate", "beta_1", "beta_2"}
         | {"epsilon", "client_learning_rate"},
+        # not regularize: with every rating the server pulls an item once for each of its raters
+        "mf": SCENARIO | STEPS | {"learning_rate", "epochs", "regularization"},
     },
     beside=frozenset({"clip", "top-k", "quantise", "round", "laplace", "gaussian", "dp-fedavg", "dp-ftrl"}),
 )
@@ -119,7 +121,7 @@ class DPFedAvg(Defense):
 
     def summed(self, arrived: Received, round_: int, seed: int) -> Received:
         """The sums and their noise."""
-        return _added(arrived, self.noise * self.norm, _normal(arrived, seed, round_))
+        return _noisy(arrived, self.noise * self.norm, seed, round_)
 
     def account(self, ratings: Ratings, setting: Setting) -> Account:
         """Of one client: subsampled Gaussian mechanisms, one for each round."""
@@ -198,8 +200,7 @@ class DPFTRL(Defense):
         epoch, turn = divmod(round_, self.epoch)
         for sign, done in ((1, turn + 1), (-1, turn)):
             for level, node in covering(done):
-                drawn = _normal(arrived, seed, epoch, level, node)
-                arrived = _added(arrived, sign * self.noise * self.norm, drawn)
+                arrived = _noisy(arrived, sign * self.noise * self.norm, seed, epoch, level, node)
         return arrived
 
     def account(self, ratings: Ratings, setting: Setting) -> Account:
@@ -240,17 +241,12 @@ def _clipped(
     return Clip(norm).uploaded(taken(rows, np.flatnonzero(chosen[rows.sender])), ratings, round_, seed)
 
 
-def _normal(arrived: Received, seed: int, *numbers: int) -> tuple[Float[np.ndarray, "rows K"], ...]:
-    """Draw normal noise for the sums of all items and attributes, whoever sent rows of them."""
+def _noisy(arrived: Received, scale: float, seed: int, *numbers: int) -> Received:
+    """Add normal noise to the sums of all items and attributes, whoever sent rows of them."""
     rng = generator(seed, Purpose.CENTRAL_NOISE, *numbers)
-    return tuple(rng.standard_normal(table.shape) for table in (arrived.items, arrived.attributes))
-
-
-def _added(arrived: Received, scale: float, noise: tuple[Float[np.ndarray, "rows K"], ...]) -> Received:
-    items, attributes = noise
-    return arrived._replace(
-        items=arrived.items + scale * items, attributes=arrived.attributes + scale * attributes
-    )
+    items = arrived.items + scale * rng.standard_normal(arrived.items.shape)
+    attributes = arrived.attributes + scale * rng.standard_normal(arrived.attributes.shape)
+    return arrived._replace(items=items, attributes=attributes)
 
 
 def epsilon_of(events: Sequence[Any], relation: Any, delta: float) -> float:

@@ -1,11 +1,11 @@
 """Telling trainings with and without one client apart: the adversary of user-level differential privacy.
 
-Half of the runs have the crafted client, and in the others it sends nothing (zero-out, the neighbours of
+In half of the runs a crafted client sends its rows, and in the others nothing (zero-out, the neighbours of
 ``defenses.central_noise``); sampling, dealing out and noise are drawn anew in every run. The adversary is the
-strongest that the account covers: it sees the noisy sums of all rounds, and knows all other clients' ratings,
-all start factors, which of the other clients took part, and what the crafted client would have sent; not the
-noise, nor, under Poisson sampling, whether that client was taken. So what is left of the sums when it has
-taken away what others sent is noise, with or without known rows, and its score is the log likelihood ratio.
+strongest that the account covers: it sees the noisy sums of all rounds, and knows all clients' ratings and
+start factors, which of the others take part, and what the crafted client would send; neither the noise nor,
+under Poisson sampling, whether that client was taken. Without what others sent, sums are noise, with or
+without known rows in it, and the score is the log likelihood ratio of the two.
 
 The crafted client rates every item: its upload is then long enough to be clipped, and moves sums by the
 whole norm.
@@ -14,7 +14,7 @@ whole norm.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -26,93 +26,91 @@ from defenses.compression import Clip
 from victims.common.errors import InputError
 from victims.data.ratings import Ratings
 from victims.protocols.base import Defense, Received, Rows, Victim
+from victims.protocols.network import taken
 from victims.training import Run, formed_rows, received, start
 
 
-class Worlds(NamedTuple):
-    """Ratings of all clients with those of one of them, who is crafted, and without."""
+@dataclass(frozen=True)
+class Silenced(Defense):
+    """One client sends nothing, in the world without it."""
 
-    present: Ratings
-    absent: Ratings
     client: int
+    name: str = "silenced"
+
+    def uploaded(self, rows: Rows, ratings: Ratings, round_: int, seed: int) -> Rows:
+        """The rows of all others."""
+        return taken(rows, np.flatnonzero(rows.sender != self.client))
 
 
-def craft(ratings: Ratings, client: int = 0) -> Worlds:
-    """Let a client rate every item, by turns lowest and highest; or nothing."""
-    mine = ratings.users == client
-    counts = np.diff(ratings.indptr)
-    levels = np.array(ratings.levels)[[0, -1]]
-    every = np.arange(ratings.n_items, dtype=ratings.items.dtype)
+class Trial(NamedTuple):
+    """What is run again and again, and what is claimed of it."""
 
-    def with_rows(items: np.ndarray, values: np.ndarray) -> Ratings:
-        place = int(ratings.indptr[client])
-        rated = np.insert(ratings.items[~mine], place, items)
-        sizes = counts.copy()
-        sizes[client] = items.size
-        indptr = np.concatenate([[0], np.cumsum(sizes)]).astype(ratings.indptr.dtype)
-        return replace(
-            ratings, items=rated, values=np.insert(ratings.values[~mine], place, values), indptr=indptr
-        )
-
-    return Worlds(with_rows(every, levels[every % 2]), with_rows(every[:0], levels[:0]), client)
+    victim: Victim
+    ratings: Ratings  # with those of the crafted client
+    client: int
+    claimed: DPFedAvg | DPFTRL
+    really: DPFedAvg | DPFTRL  # what protects the training in truth
+    rounds: int
 
 
-def score_run(
-    victim: Victim,
-    both: Worlds,
-    defense: DPFedAvg | DPFTRL,
-    *,
-    inside: bool,
-    rounds: int,
-    seed: int,
-    really: Defense | None = None,
-) -> float:
-    """The log likelihood ratio of one run, with the client or without.
+def craft(ratings: Ratings, client: int) -> Ratings:
+    """Let a client rate every item, by turns lowest and highest."""
+    first, last = (int(end) for end in ratings.indptr[client : client + 2])
+    every = np.arange(ratings.n_items)
+    values = np.array(ratings.levels)[[0, -1]][every % 2]
 
-    ``really`` is what protects the training in truth, where ``defense`` is what is claimed of it.
-    """
-    used = defense if really is None else really
-    absent, present = (start(victim, ratings, [used], seed) for ratings in (both.absent, both.present))
-    everybody = np.arange(both.absent.n_users)
-    rest, mine = [], []
-    for round_ in range(rounds):
-        seen = received(present if inside else absent, round_)  # all that this client's presence changes
+    def put(old: np.ndarray, new: np.ndarray) -> np.ndarray:
+        return np.concatenate([old[:first], new.astype(old.dtype), old[last:]])
+
+    indptr = ratings.indptr + (np.arange(ratings.n_users + 1) > client) * (every.size - (last - first))
+    return replace(
+        ratings,
+        items=put(ratings.items, every),
+        values=put(ratings.values, values),
+        indptr=indptr.astype(ratings.indptr.dtype),
+    )
+
+
+def score_run(trial: Trial, inside: bool, seed: int) -> float:
+    """The log likelihood ratio of one run, with the client or without."""
+    victim, client, claimed = trial.victim, trial.client, trial.claimed
+    whole = start(victim, trial.ratings, [trial.really], seed)
+    others = start(victim, trial.ratings, [Silenced(client), trial.really], seed)
+    everybody, left, own = np.arange(trial.ratings.n_users), [], []
+    for round_ in range(trial.rounds):
+        seen = received(whole if inside else others, round_)  # all that the client's presence changes
         assert seen is not None
-        others = _sums(absent, formed_rows(absent, everybody, round_))
-        own = present.victim.uploads(present.state, present.ratings, np.array([both.client]))
-        clipped = [Clip(defense.norm).uploaded(rows, present.ratings, round_, seed) for rows in own]
-        rest.append(_flat(seen) - others)
-        mine.append(_sums(present, clipped))
-        absent, present = (
-            run._replace(state=run.victim.round(run.state, run.ratings, seen)) for run in (absent, present)
+        left.append(_flat(seen) - _sums(others, formed_rows(others, everybody, round_)))
+        rows = victim.uploads(whole.state, whole.ratings, np.array([client]))
+        own.append(
+            _sums(whole, (Clip(claimed.norm).uploaded(some, whole.ratings, round_, seed) for some in rows))
         )
-    left, own_rows = np.array(rest), np.array(mine)
-    variance = (defense.noise * defense.norm) ** 2
-    if isinstance(defense, DPFTRL):
-        return _of_trees(left, own_rows, variance, defense, both, seed)
-    ratio = (left * own_rows - own_rows**2 / 2).sum(axis=1) / variance
-    q = defense.sampling
+        state = victim.round(whole.state, whole.ratings, seen)  # everybody's, in both worlds
+        whole, others = whole._replace(state=state), others._replace(state=state)
+    rest, mine = np.array(left), np.array(own)
+    variance = (claimed.noise * claimed.norm) ** 2
+    if isinstance(claimed, DPFTRL):
+        turns = [int(claimed.turns(everybody.size, epoch, seed)[client]) for epoch in range(trial.rounds)]
+        return _of_trees(rest, mine, claimed.epoch, turns) / variance
+    ratio = (rest * mine - mine**2 / 2).sum(axis=1) / variance
+    q = claimed.sampling
     return float(np.logaddexp(np.log1p(-q), np.log(q) + ratio).sum() if q < 1 else ratio.sum())
 
 
 def _of_trees(
     rest: Float[np.ndarray, "rounds sums"],
     mine: Float[np.ndarray, "rounds sums"],
-    variance: float,
-    defense: DPFTRL,
-    both: Worlds,
-    seed: int,
+    size: int,
+    turns: list[int],
 ) -> float:
-    """Of noise that rounds of an epoch share, and a client whose turn is known."""
+    """Of noise of variance 1 that rounds of an epoch share, and a client whose turn is known."""
     score = 0.0
-    for epoch, first in enumerate(range(0, len(rest), defense.epoch)):
-        left = rest[first : first + defense.epoch]
-        turn = int(defense.turns(both.absent.n_users, epoch, seed)[both.client])
+    for first in range(0, len(rest), size):
+        left, turn = rest[first : first + size], turns[first // size]
         if turn < len(left):
-            row = np.linalg.inv(covariance(len(left)))[turn]
-            own = mine[first + turn]
-            score += (row @ left @ own - row[turn] * (own @ own) / 2) / variance
-    return float(score)
+            weight, own = np.linalg.inv(covariance(len(left)))[turn], mine[first + turn]
+            score += float(weight @ left @ own - weight[turn] * (own @ own) / 2)
+    return score
 
 
 def covariance(rounds: int) -> Float[np.ndarray, "rounds rounds"]:
@@ -133,28 +131,13 @@ def _flat(arrived: Received) -> Float[np.ndarray, " sums"]:
 
 
 def bound_of(
-    victim: Victim,
-    both: Worlds,
-    defense: DPFedAvg | DPFTRL,
-    *,
-    rounds: int,
-    runs: int,
-    delta: float,
-    seed: int = 0,
-    confidence: float = CONFIDENCE,
-    really: Defense | None = None,
+    trial: Trial, *, runs: int, delta: float, seed: int = 0, confidence: float = CONFIDENCE
 ) -> Bound:
-    """A lower bound of epsilon at delta from as many runs in each of both worlds."""
-    if getattr(victim, "participation", 1.0) < 1:
+    """A lower bound of epsilon at delta, from as many runs in each of both worlds."""
+    if getattr(trial.victim, "participation", 1.0) < 1:
         raise InputError(
-            "participation of a victim must be 1 here, for the adversary is not told who of a fixed number "
-            "took part; use sampling of dp-fedavg"
+            "participation of a victim must be 1 where epsilon is bounded, for the adversary is not told who "
+            "of a fixed number took part; got less; use sampling of dp-fedavg"
         )
-    inside, outside = (
-        np.array(
-            [score_run(victim, both, defense, inside=world, rounds=rounds, seed=seed + run, really=really)
-             for run in range(1 - world, 2 * runs, 2)]
-        )
-        for world in (True, False)
-    )  # fmt: skip
-    return from_repetitions(inside, outside, confidence, delta)
+    scores = np.array([score_run(trial, run % 2 == 0, seed + run) for run in range(2 * runs)])
+    return from_repetitions(scores[::2], scores[1::2], confidence, delta)
