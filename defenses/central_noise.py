@@ -1,28 +1,25 @@
 """User-level noise on sums: a client's whole upload is clipped, and a trusted aggregator adds the noise.
 
-``dp-fedavg`` (McMahan, Ramage, Talwar, Zhang 2018, arXiv:1710.06963, Algorithm 1 with its fixed denominator,
-which is the server's step size here): all rows that a client sends in a round have together an L2 norm of at
-most S, so that a client moves the sum by at most S; the aggregator takes each client with probability q in
-each round, independently (Poisson), and adds N(0, (z S)^2) to every number of the sum over all clients: of
-all items and attributes, also of those that nobody sent a row of, for where noise lies would name items.
+``dp-fedavg`` (McMahan, Ramage, Talwar, Zhang 2018, arXiv:1710.06963, Algorithm 1; its fixed denominator is
+the server's step here): all rows of a client in a round have together an L2 norm of at most S, so that it moves
+the sum by at most S; the aggregator takes each client with probability q in each round, independently, and
+adds N(0, (z S)^2) to every number of the sum: of all items and attributes, also of those that nobody sent a
+row of, for where noise lies would name them.
 
-``dp-ftrl`` (Kairouz et al. 2021, arXiv:2103.00039, Algorithm 1 and appendix D): clients are dealt out over
-the rounds of an epoch, each sends once in it, and no sampling has to be kept secret. What is private are the
-running sums of an epoch: the noise of the first t rounds is the sum of the nodes N(0, (z S)^2) of a binary
-tree that cover them, so of about log2 t nodes and not of t; an upload enters ceil(log2(B + 1)) nodes of the
-tree of B rounds. After each epoch a new tree begins ("restart"). A server that steps with differences of
-such running sums, as these do, post-processes them; without momentum FedMF is DP-FTRL itself.
+``dp-ftrl`` (Kairouz et al. 2021, arXiv:2103.00039, Algorithm 1 and appendix D): each client sends once in an
+epoch of B rounds, and no sampling has to be kept secret. The noise of the running sum of the first t rounds
+is the sum of those nodes N(0, (z S)^2) of a binary tree that cover them, about log2 t and not t of them; an
+upload enters ceil(log2(B + 1)) nodes. After each epoch a new tree begins. Without momentum, as in FedMF, that
+is DP-FTRL itself; a server that steps with differences of running sums in another way post-processes them.
 
-The account: neighbours are trainings of the same clients in which one of them sends its rows, or zeros in
-the place of all of them (zero-out, `REPLACE_SPECIAL` of dp-accounting). It holds for whoever sees the noisy
-sums or models, fellow clients among them: rows are formed from models and the client's own ratings alone, so
-that rounds compose adaptively. It does not hold for the server, who receives each upload. Victims' own
+The account is for whoever sees noisy sums or models, and not for the server, who receives uploads: rows are
+formed from models and a client's own ratings alone, so that rounds compose adaptively. Victims' own
 ``participation`` draws a fixed number of clients, which Poisson's account does not cover: it counts as
-sampling without replacement, which is proved for replaced clients at distance 2 S (Wang, Balle,
-Kasiviswanathan 2019, arXiv:1808.00087), of which zero-out is one. Whatever is smallest is stated.
+sampling without replacement, proved for replaced clients, at distance 2 S (Wang, Balle, Kasiviswanathan 2019,
+arXiv:1808.00087); of these zeros in the place of rows are a case.
 
-What these do not hide: anything from the aggregator; which clients take part, where somebody watches them;
-what a client's recommendations tell, for its own factor is trained without noise.
+What these do not hide: anything from the aggregator; what a client's own recommendations tell, for its factor
+is trained without noise.
 """
 
 from __future__ import annotations
@@ -278,9 +275,7 @@ def _account(
     if not why and setting.options.get("upload") == "weights":
         why = "upload=weights has the server count the clients of each item, to which no noise is added"
     if not why and setting.defenses[-1:] != (defense.name,):
-        why = (
-            f"what {setting.defenses[-1]} does to rows after they were clipped is not bounded; name it before"
-        )
+        why = f"what {setting.defenses[-1]} does to clipped rows is not bounded; name it before"
     if not why and defense.noise == 0:
         why = "there is no noise (noise=0), and so no finite epsilon"
     if why:
@@ -290,8 +285,8 @@ def _account(
     lines = []
     for seen, spent in views.items():
         lines.append(Line(f"one client; whoever sees {seen}", float("inf"), spent(delta), delta, said))
-    nothing, of_server = float("nan"), "it sees each upload clipped, and without noise"
-    server = Line("one client; the server or whoever sees uploads", nothing, nothing, delta, of_server)
+    nothing, why = float("nan"), "it sees each upload clipped, and without noise"
+    server = Line("one client; the server or whoever sees uploads", nothing, nothing, delta, why)
     return Account(title, (*lines, server), claims=(NEIGHBOURS, ASSUMED, NOT_COUNTED))
 
 

@@ -1,9 +1,11 @@
-"""What user-level noise on sums costs and proves: ``python -m tests.benchmarks.user_level DATA RUNS [DEFENSE ...]``.
+"""What user-level noise on sums costs, and what is proved of it.
 
-A line for each defense of FedMF: epsilon as proved, the empirical lower bound at 95 % and the largest one that
-RUNS in each world could give (0 leaves it out), RMSE on ten held-out ratings of each client (mean and standard
-deviation of five splits and starts of noise). Options of the victim were chosen on the split of seed 0, which
-is none of the five.
+    python -m tests.benchmarks.user_level DATA RUNS [DEFENSE ...]
+
+A line for each defense of FedMF: epsilon as proved, the empirical lower bound at 95 % and the largest that
+RUNS in each world could give (0 leaves it out), and RMSE on ten held-out ratings of each client (mean and
+standard deviation of five seeds, each with a split, a start and noise of its own). Options of the victim were
+chosen on the split of seed 0, which is none of the five.
 """
 
 from __future__ import annotations
@@ -58,7 +60,8 @@ def main() -> None:
         begin = time.perf_counter()
         try:
             rmse = held_out(ratings, text)
-            said = f"RMSE {rmse[:, 0].mean():.4f} (sd {rmse[:, 0].std(ddof=1):.4f}), mean {rmse[:, 1].mean():.4f}"
+            victim, mean = rmse.T
+            said = f"RMSE {victim.mean():.4f} (sd {victim.std(ddof=1):.4f}), of the mean {mean.mean():.4f}"
         except InputError as error:
             said = str(error)[:60]
         for defense in make_defenses(text):

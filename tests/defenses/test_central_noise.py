@@ -163,7 +163,7 @@ def test_account_of_trees(epoch, rounds, nodes):
         ("no noise", lambda: stated("dp-fedavg:noise=0")),
         ("does not cover regularize=sample of mf", lambda: stated("dp-ftrl", {"regularize": "sample"}, "mf")),
         ("does not cover stop_gradient", lambda: stated("dp-fedavg", {"stop_gradient": "0.1"})),
-        ("what gaussian does to rows after", lambda: stated("dp-fedavg+gaussian:scale=1", of=0)),
+        ("what gaussian does to clipped rows", lambda: stated("dp-fedavg+gaussian:scale=1", of=0)),
         ("does not know what objective-noise", lambda: stated("objective-noise+dp-fedavg")),
     ],
 )
