@@ -1,10 +1,10 @@
 """User-level noise on sums: a client's whole upload is clipped, and a trusted aggregator adds the noise.
 
 ``dp-fedavg`` (McMahan, Ramage, Talwar, Zhang 2018, arXiv:1710.06963, Algorithm 1; its fixed denominator is
-the server's step here): all rows of a client in a round have together an L2 norm of at most S, so that it moves
-the sum by at most S; the aggregator takes each client with probability q in each round, independently, and
-adds N(0, (z S)^2) to every number of the sum: of all items and attributes, also of those that nobody sent a
-row of, for where noise lies would name them.
+the server's step here): all rows of a client in a round have together an L2 norm of at most S, so that it
+moves the sum by at most S; the aggregator takes each client with probability q in each round, independently,
+and adds N(0, (z S)^2) to every number of the sum: of all items and attributes, also of those that nobody sent
+a row of, for where noise lies would name them.
 
 ``dp-ftrl`` (Kairouz et al. 2021, arXiv:2103.00039, Algorithm 1 and appendix D): each client sends once in an
 epoch of B rounds, and no sampling has to be kept secret. The noise of the running sum of the first t rounds
