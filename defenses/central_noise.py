@@ -160,10 +160,14 @@ class DPFTRL(Defense):
 
     Attributes
     ----------
-    norm, noise, delta
-        As of ``DPFedAvg``; ``noise`` is that of one node of the tree.
+    norm : float
+        S, largest L2 norm of all that a client uploads in a round, in the units of its rows: 1e-9 to 1e9.
+    noise : float
+        z, standard deviation of the noise of one node over S: 1e-9 to 1e9; 0 adds none, and nothing is proved.
     epoch : int
         B, rounds of a tree, in which each client sends once: 1 to 1,000,000.
+    delta : float or None
+        At which the account states epsilon, in 0..1, exclusive; None is n_users^-1.1.
 
     References
     ----------
