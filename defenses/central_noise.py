@@ -163,7 +163,7 @@ class DPFTRL(Defense):
     norm : float
         S, largest L2 norm of all that a client uploads in a round, in the units of its rows: 1e-9 to 1e9.
     noise : float
-        z, standard deviation of the noise of one node over S: 1e-9 to 1e9; 0 adds none, and nothing is proved.
+        z, standard deviation of a node over S: 1e-9 to 1e9; 0 adds none, and nothing is proved.
     epoch : int
         B, rounds of a tree, in which each client sends once: 1 to 1,000,000.
     delta : float or None
