@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Float
 
 from audit.epsilon.lower_bounds import CONFIDENCE, Bound, from_repetitions
-from defenses.central_noise import DPFTRL, DPFedAvg, covering
+from defenses.central_noise import CentralNoise, covering
 from defenses.compression import Clip
 from victims.common.errors import InputError
 from victims.data.ratings import Ratings
@@ -48,8 +48,8 @@ class Trial(NamedTuple):
     victim: Victim
     ratings: Ratings  # with those of the crafted client
     client: int
-    claimed: DPFedAvg | DPFTRL
-    really: DPFedAvg | DPFTRL  # what protects the training in truth
+    claimed: CentralNoise
+    really: CentralNoise  # what protects the training in truth
     rounds: int
 
 
@@ -89,12 +89,11 @@ def score_run(trial: Trial, inside: bool, seed: int) -> float:
         whole, others = whole._replace(state=state), others._replace(state=state)
     rest, mine = np.array(left), np.array(own)
     variance = (claimed.noise * claimed.norm) ** 2
-    if isinstance(claimed, DPFTRL):
+    if claimed.sampling == 1:
         turns = [int(claimed.turns(everybody.size, epoch, seed)[client]) for epoch in range(trial.rounds)]
         return _of_trees(rest, mine, claimed.epoch, turns) / variance
-    ratio = (rest * mine - mine**2 / 2).sum(axis=1) / variance
-    q = claimed.sampling
-    return float(np.logaddexp(np.log1p(-q), np.log(q) + ratio).sum() if q < 1 else ratio.sum())
+    ratio, q = (rest * mine - mine**2 / 2).sum(axis=1) / variance, claimed.sampling
+    return float(np.logaddexp(np.log1p(-q), np.log(q) + ratio).sum())
 
 
 def _of_trees(
