@@ -92,7 +92,7 @@ class CentralNoise(Defense):
     noise : float
         z, standard deviation of one draw of noise over S: 1e-9 to 1e9; 0 adds none, and nothing is proved.
     sampling : float
-        q, with which each client is taken in a round, independently, in (0, 1]; below 1 where epoch is 1.
+        q, with which each client is taken in a round, independently, in (0, 1]; 1 in trees.
     epoch : int
         B, rounds of a tree, in which each client sends once: 1 to 1,000,000; 1 is a draw for each round.
     delta : float or None
