@@ -189,6 +189,16 @@ BUILT_IN: dict[str, dict[str, Entry]] = {
             strength="digits",
             strengths=(4, 3, 2, 1, 0),
         ),
+        "dp-fedavg": Entry(
+            "defenses.central_noise:CentralNoise",
+            "a client's whole upload clipped, noise on the sum of sampled clients (McMahan et al. 2018)",
+            {"epoch": "1", "name": "dp-fedavg"},
+        ),
+        "dp-ftrl": Entry(
+            "defenses.central_noise:CentralNoise",
+            "a client's whole upload clipped, tree-shared noise on running sums (Kairouz et al. 2021)",
+            {"sampling": "1", "name": "dp-ftrl"},
+        ),
         "unrated-sampling": Entry(
             "defenses.unrated_sampling:UnratedSampling",
             "rows of some unrated items (Mai & Pang 2022, Eq. 36)",

@@ -70,6 +70,7 @@ class Proof:
 
     victims: Mapping[str, frozenset[str]]  # options of each victim whose values do not matter
     rounds: int | None = None  # rounds from round 0 on that it counts; None counts any number
+    beside: frozenset[str] = DEFENSES  # those that may stand beside the one that it is about
 
     def gap(self, setting: Setting) -> str:
         """What of a setting is not covered, in words; empty where all of it is."""
@@ -81,7 +82,7 @@ class Proof:
         if others:
             said = ", ".join(f"{name}={setting.options[name]}" for name in others)
             return f"the proof does not cover {said} of {setting.victim}"
-        strangers = sorted(set(setting.defenses) - DEFENSES)
+        strangers = sorted(set(setting.defenses) - self.beside)
         if strangers:
             return f"the proof does not know what {', '.join(strangers)} does with the ratings"
         if not setting.on_received and setting.n_rounds > 1:

@@ -183,6 +183,14 @@ def check_on_the_way(
                 f"{defense.name} is noise whose scale a server draws and hands out, and these clients have "
                 "none; use laplace or gaussian"
             )
+        decrypted = cipher is not None and not victim.capabilities.blind_server
+        for central in defenses if network.edges is not None or decrypted else ():
+            if changes(central, "summed"):
+                raise InputError(
+                    f"{central.name} needs an aggregator who adds noise to the sum over all clients before "
+                    "anybody sees it, and here neighbours or a server see sums without; use fedmf, or leave "
+                    "the encryption out"
+                )
         if cipher is not None and position < len(defenses) - 1:
             raise InputError(
                 f"{defense.name} must be the last defense, for nothing can be done to encrypted rows; "
@@ -239,7 +247,10 @@ def received(
     if run.can.uploads_in_turn is not None:
         return _added(run, round_)
     rows = _rows_of_all(run, round_, sample)
-    return run.network.arrived(rows, each_message(run, round_), run.cipher, sums, run.seed)
+    arrived = run.network.arrived(rows, each_message(run, round_), run.cipher, sums, run.seed)
+    for defense in run.defenses:
+        arrived = defense.summed(arrived, round_, run.seed)
+    return arrived
 
 
 def sums_of(run: Run, round_: int, watched: np.ndarray) -> list[Sums]:

@@ -1,10 +1,12 @@
 """Empirical epsilon: what an adversary who tells two worlds apart proves about a claimed budget.
 
 If a mechanism is epsilon-differentially private (delta = 0), no event is more than e^epsilon times as likely
-in one of two neighbouring worlds as in the other. So frequencies of an event give a lower bound:
+in one of two neighbouring worlds as in the other; with delta > 0, and delta more. So frequencies of an event
+give a lower bound:
 
 - ``from_repetitions``: independent runs in both worlds, events "score at least c" and "score at most -c" for
-  preset c, Clopper-Pearson bounds of both frequencies, corrected for the number of events (Bonferroni);
+  preset c, at any delta, Clopper-Pearson bounds of both frequencies, corrected for the number of events
+  (Bonferroni);
 - ``from_one_run``: many records whose values were chosen by fair coins in one and the same run; the number of
   right guesses is at most Binomial(guesses, e^epsilon / (1 + e^epsilon)) in the stochastic order (Steinke,
   Nasr, Jagielski 2023, arXiv:2305.08846, Theorem 5.2 with delta = 0), whatever the records have to do
@@ -43,8 +45,9 @@ def from_repetitions(
     inside: Float[np.ndarray, " runs"],
     outside: Float[np.ndarray, " more_runs"],
     confidence: float = CONFIDENCE,
+    delta: float = 0.0,
 ) -> Bound:
-    """Lower bound from independent runs in two neighbouring worlds."""
+    """Lower bound at delta from independent runs in two neighbouring worlds."""
     _check(confidence, inside, outside)
     events = 2 * len(THRESHOLDS)
     level = (1 - confidence) / (2 * events)
@@ -54,23 +57,25 @@ def from_repetitions(
             (inside >= threshold, outside >= threshold),
             (outside <= -threshold, inside <= -threshold),
         ):
-            found = max(found, _log_ratio(more, less, level))
+            found = max(found, _log_ratio(more, less, level, delta))
     return Bound(
         found,
         confidence,
         max(
-            _log_ratio(np.ones(a.size, bool), np.zeros(b.size, bool), level)
+            _log_ratio(np.ones(a.size, bool), np.zeros(b.size, bool), level, delta)
             for a, b in ((inside, outside), (outside, inside))
         ),
         inside.size + outside.size,
     )
 
 
-def _log_ratio(more: Bool[np.ndarray, " a"], less: Bool[np.ndarray, " b"], level: float) -> float:
-    """log of the least likely ratio of two frequencies."""
+def _log_ratio(
+    more: Bool[np.ndarray, " a"], less: Bool[np.ndarray, " b"], level: float, delta: float
+) -> float:
+    """log of the least likely ratio of two frequencies, the first less delta."""
     low = betaincinv(more.sum(), more.size - more.sum() + 1, level) if more.any() else 0.0
     high = betaincinv(less.sum() + 1, less.size - less.sum(), 1 - level) if not less.all() else 1.0
-    return float(np.log(low / high)) if low > 0 else -np.inf
+    return float(np.log((low - delta) / high)) if low > delta else -np.inf
 
 
 def from_one_run(

@@ -117,6 +117,11 @@ def _inapplicable(defense: Defense, after: Sequence[Defense]) -> str:
         return f"{SECURE_SUM} must be the last defense, got {after[0].name} after it" if after else ""
     if changes(defense, "cipher"):
         return f"{defense.name} hides all but the sums; on a recording name {SECURE_SUM} in its place"
+    if changes(defense, "summed"):
+        return (
+            f"{defense.name} adds noise to the sums that broadcasts are made of, and a recording's "
+            "are made; record the victim under it"
+        )
     if needs := [verb for verb in OF_CLIENTS if changes(defense, verb)]:
         return (
             f"{defense.name} acts on what only clients know ({', '.join(needs)}), and a recording does not "
