@@ -60,6 +60,7 @@ SHOWN = (
     "factor_relative_error",
     ANSWERED,
 )
+INFERRED = ("inferred_accuracy/", "inferred_auc/")  # of an attribute, from a source
 
 
 def audit_table(rows: Sequence[Row], title: str) -> Sheet:
@@ -68,7 +69,7 @@ def audit_table(rows: Sequence[Row], title: str) -> Sheet:
     shown = [
         row
         for row in rows
-        if row["metric"] in SHOWN
+        if (row["metric"] in SHOWN or str(row["metric"]).startswith(INFERRED))
         and (row["status"] != "ran" or verdict_of(row) or is_guess(row))
         and (scenario_of(row), str(row["attack"])) not in idle
     ]
