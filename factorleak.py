@@ -463,8 +463,8 @@ def audit(
     exhaustive : bool, optional
         Attack also where every question of an attack is answered already. Default: where attacks are named.
     infer : str or sequence of str
-        Attributes of users, as ``"gender"``, inferred from what each attack recovers by an adversary who knows
-        ratings and attributes of half of the users.
+        Attributes of users, as ``"gender"``, inferred from what each attack recovers, by an adversary who
+        knows ratings and attributes of half of the users.
     within : float, optional
         Seconds, after which an attack is ended, and what was not reached is NOT TESTED.
     progress : bool

@@ -105,7 +105,8 @@ def _by_factors(found: Reconstruction, known: Known, n_categories: int) -> Itera
     if not theirs.any() or theirs.all():
         return
     centre, spread = factors.value[theirs].mean(axis=0), factors.value[theirs].std(axis=0)
-    value = (factors.value - centre) / np.where(spread > 0, spread, 1.0)
+    length = np.sqrt(factors.value.shape[1]) * np.where(spread > 0, spread, 1.0)
+    value = (factors.value - centre) / length
     category = known.category[np.searchsorted(known.users, factors.users[theirs])]
     classifier = fitted(value[theirs], category, known.seed)
     if classifier is not None:
@@ -114,7 +115,7 @@ def _by_factors(found: Reconstruction, known: Known, n_categories: int) -> Itera
 
 
 def recovered(found: Reconstruction, manifest: Manifest) -> tuple[Int[np.ndarray, " users"], sp.csr_array]:
-    """The clients that an attack says rated something, and their ratings in stars, as far as it tells them."""
+    """The clients of whom an attack names rated items, and their ratings in stars, as far as it tells."""
     levels = manifest.rating_levels
     listed = manifest.weighting == "observed-only" and not manifest.samples_unrated
     rows, items, stars = [np.zeros(0, int)], [np.zeros(0, int)], [np.zeros(0)]
@@ -141,7 +142,7 @@ def recovered(found: Reconstruction, manifest: Manifest) -> tuple[Int[np.ndarray
 
 
 def tastes(ratings: sp.csr_array, *, lists: bool = False) -> sp.csr_array:
-    """Features of length about 1: which items somebody rated, and how far from the mean of the own ratings."""
+    """Features of length about 1: which items somebody rated, and how far from the mean of these ratings."""
     counts = np.diff(ratings.indptr)
     owner = np.repeat(np.arange(counts.size), counts)
     length = np.sqrt(counts)[owner]
@@ -154,7 +155,7 @@ def tastes(ratings: sp.csr_array, *, lists: bool = False) -> sp.csr_array:
 
 
 def fitted(features: Any, category: Int[np.ndarray, " known"], seed: int) -> Any:
-    """Fit a logistic regression to categories that enough are known of; None where these are fewer than two."""
+    """Fit a logistic regression to categories that enough are known of; None for fewer than two of them."""
     enough = np.flatnonzero(np.bincount(category)[category] >= FOLDS)
     if np.unique(category[enough]).size < 2:
         return None

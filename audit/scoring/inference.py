@@ -109,10 +109,9 @@ def _scores(
 ) -> list[Score]:
     true, n_categories = hidden.category[users], len(hidden.labels)
     share = np.bincount(true, minlength=n_categories) / users.size
-    right, silent = np.zeros(users.size), ~np.isin(users, inferred.users)
-    place = np.searchsorted(users, inferred.users[np.isin(inferred.users, users)])
-    probability = np.tile(share, (users.size, 1))
-    probability[place] = inferred.probability[np.isin(inferred.users, users)]
+    silent, scored = ~np.isin(users, inferred.users), np.isin(inferred.users, users)
+    probability = np.tile(share, (users.size, 1))  # of a client without an answer
+    probability[np.searchsorted(users, inferred.users[scored])] = inferred.probability[scored]
     right = (probability.argmax(axis=1) == true).astype(np.float64)
     reached = None if most is None else (most.argmax(axis=1) == true).astype(np.float64)
     weight = 1 / (share * (share > 0).sum())[true]  # of a client, so that each category counts the same
