@@ -1,7 +1,7 @@
 """Attributes that nobody uploads (gender, age, occupation), inferred from what an attack recovered.
 
-A logistic regression is fitted to people whose attribute the adversary knows, and asked about the clients of a
-reconstruction:
+A logistic regression is fitted to people whose attribute the adversary knows, and asked about the clients of
+a reconstruction:
 
     source    of those who are known            of the clients
     ratings   their ratings                     ratings that the attack recovered

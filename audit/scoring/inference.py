@@ -20,7 +20,6 @@ from jaxtyping import Bool, Float, Int
 
 from attacks.attributes import Inferred, Known, infer, probabilities, tastes
 from attacks.base import Reconstruction
-from audit.scoring.baselines import best_of
 from audit.scoring.ceiling import Limit
 from audit.scoring.verdicts import Score, joined_reasons, reason_of, summarise, verdict
 from victims.common.errors import InputError
@@ -115,22 +114,21 @@ def _scores(
     right = (probability.argmax(axis=1) == true).astype(np.float64)
     reached = None if most is None else (most.argmax(axis=1) == true).astype(np.float64)
     weight = 1 / (share * (share > 0).sum())[true]  # of a client, so that each category counts the same
-    majority, stratified = (share.argmax() == true).astype(np.float64), share[true]
+    majority = (share.argmax() == true).astype(np.float64)  # right at least as often as a stratified guess
     known = f"the adversary knows {hidden.name} and " + (
         f"uploads of {inferred.n_known:,} clients" if inferred.source == "factors" else
         f"ratings of {inferred.n_known:,} other users"
     )  # fmt: skip
     out = []
     for metric, scale, described in ((ACCURACY, np.ones(users.size), False), (BALANCED, weight, True)):
-        name, guess = best_of(False, {"majority": majority * scale, "stratified": stratified * scale})
-        summary = summarise(metric, right * scale, guess, hidden.seed, silent)
+        summary = summarise(metric, right * scale, majority * scale, hidden.seed, silent)
         if described:
             summary = replace(summary, verdict="", p_value=np.nan)
         limit = None if reached is None else _limit(float((reached * scale).mean()))
         n_silent = int(silent.sum())
         reason = joined_reasons(known, reason_of(summary, "", n_silent))
         label = f"{metric}/{hidden.name}/{inferred.source}"
-        out.append(Score(label, summary, name, limit, n_silent, reason))
+        out.append(Score(label, summary, "majority", limit, n_silent, reason))
     if (share > 0).all() and n_categories == 2:
         limit = None if most is None else _limit(_placements(most[:, 1], true == 1)[0])
         out.append(_area(probability[:, 1], true == 1, silent, limit, known, hidden, inferred.source))
