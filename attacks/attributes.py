@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 from jaxtyping import Float, Int
+from threadpoolctl import threadpool_limits
 
 from attacks.base import Identities, Reconstruction, Scope
 from victims.common.seeds import Purpose, generator
@@ -169,7 +170,8 @@ def fitted(features: Any, category: Int[np.ndarray, " known"], seed: int) -> Any
         scoring="neg_log_loss",
         cv=StratifiedKFold(FOLDS),
     )
-    return search.fit(features[order], category[order]).best_estimator_
+    with threadpool_limits(1):  # threads wait for each other for longer than these products take
+        return search.fit(features[order], category[order]).best_estimator_
 
 
 def probabilities(classifier: Any, features: Any, n_categories: int) -> Float[np.ndarray, "users categories"]:

@@ -66,7 +66,8 @@ def hidden_attributes(ratings: Ratings, names: Iterable[str], seed: int) -> list
     out = []
     for name in names:
         if name not in groups:
-            there = ", ".join(groups) or "none; FILE:attributes=USERS.csv reads a table of them"
+            none = "it has none: FILE:attributes=USERS.csv reads a table of them"
+            there = f"it has {', '.join(groups)}" if groups else none
             raise InputError(
                 f"infer must name attributes of users of {ratings.name}, got {name!r:.40}; {there}"
             )

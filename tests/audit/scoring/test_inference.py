@@ -94,7 +94,9 @@ def test_the_area_is_that_of_the_reference_ties_included():
 
 
 def test_names_are_checked_before_anything_runs(tmp_path):
-    with pytest.raises(InputError, match="infer must name attributes of users of camps, got 'gendre'; camp"):
+    with pytest.raises(
+        InputError, match="infer must name attributes of users of camps, got 'gendre'; it has camp"
+    ):
         fl.audit(planted(8, 6), victim="mf", infer="gendre", out=tmp_path, progress=False)
     assert not list(tmp_path.rglob("*.json"))
 
