@@ -428,6 +428,7 @@ def audit(
     attack_options: Mapping[str, Mapping[str, Any]] | None = None,
     out: str | Path | None = None,
     exhaustive: bool | None = None,
+    infer: str | Sequence[str] = (),
     within: float | None = None,
     progress: bool = True,
     **options: Any,
@@ -461,6 +462,9 @@ def audit(
         Directory for results; finished cells in it are reused. Default: nothing is kept.
     exhaustive : bool, optional
         Attack also where every question of an attack is answered already. Default: where attacks are named.
+    infer : str or sequence of str
+        Attributes of users, as ``"gender"``, inferred from what each attack recovers, by an adversary who
+        knows ratings and attributes of half of the users.
     within : float, optional
         Seconds, after which an attack is ended, and what was not reached is NOT TESTED.
     progress : bool
@@ -494,7 +498,7 @@ def audit(
         ratings, out, progress, within,
         victim=victim, attacks=attacks, defenses=defenses, updates=updates, weightings=weightings,
         rounds=rounds, adversary=adversary, users=users, sample=sample, seed=seed,
-        attack_options=attack_options, exhaustive=exhaustive, victim_options=options,
+        attack_options=attack_options, exhaustive=exhaustive, infer=infer, victim_options=options,
     )  # fmt: skip
 
 

@@ -400,7 +400,7 @@ def _plan(kind: type, data: str | Path | Ratings, given: dict[str, Any]) -> tupl
         here_alone |= attacks.adopted
     else:
         fields["attacks"] = tuple(map(str, several(given["attacks"])))
-    for name in {"updates", "weightings", "adversaries"} & given.keys():
+    for name in {"updates", "weightings", "adversaries", "infer"} & given.keys():
         fields[name] = tuple(map(str, several(given[name])))
     for name in {"update", "weighting"} & given.keys():
         fields[name] = "" if given[name] is None else given[name]

@@ -31,6 +31,7 @@ from reports.verdicts import (
     grouped,
     interval_of,
     is_guess,
+    is_inferred,
     kinds_of,
     leak_cell,
     leak_of,
@@ -68,7 +69,7 @@ def audit_table(rows: Sequence[Row], title: str) -> Sheet:
     shown = [
         row
         for row in rows
-        if row["metric"] in SHOWN
+        if (row["metric"] in SHOWN or is_inferred(row))
         and (row["status"] != "ran" or verdict_of(row) or is_guess(row))
         and (scenario_of(row), str(row["attack"])) not in idle
     ]

@@ -207,6 +207,7 @@ LEAKS = {
     "attribute_group_accuracy": "attributes",
 }
 SENDERS = "link_precision"
+INFERRED = ("inferred_accuracy/", "inferred_auc/")  # of an attribute that is not sent, from a source
 KINDS = {**LEAKS, SENDERS: "senders", ANSWERED: "clients answered, without truth"}
 FULLY = "users_fully_recovered"
 RISKS = {  # in the terms of European regulators, opinion 05/2014 of WP216
@@ -220,6 +221,11 @@ UNDEFENDED = ("", "none")
 SAME = ("victim", "update", "weighting", "data", "defense", "adversary", "attack", "rounds", "seed")
 WORST_OFF = "worst_tenth"
 IN_OPEN = f"{OPEN}\nuploads name the items"
+
+
+def is_inferred(row: Row) -> bool:
+    """Whether a row is about an attribute that is not sent, and has a verdict."""
+    return str(row["metric"]).startswith(INFERRED)
 
 
 class Leak(NamedTuple):

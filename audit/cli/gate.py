@@ -29,6 +29,7 @@ from audit.experiments.round_cost import METRICS
 from audit.experiments.rows import ANSWERED, PROBABILITY
 from audit.registry import is_guess
 from audit.scoring.groups import GROUP_METRICS
+from audit.scoring.inference import INFERRED
 from audit.scoring.metrics import DIFFERENCES, FACTOR_METRICS, RATED_SET_METRICS, RATING_METRICS, SIZES
 from audit.scoring.pseudonyms import CLAIMED, SHARE
 from audit.scoring.verdicts import INCONCLUSIVE, LEAK, NO_EVIDENCE, NOT_TESTED, OPEN, RATED_SET
@@ -61,7 +62,8 @@ SCORED = (
     SIZES,
     SHARE,
 )
-BLOCK = re.compile(r"attribute_group_accuracy/\d+")
+# metrics with a suffix that have an advantage
+BLOCK = re.compile(rf"attribute_group_accuracy/\d+|({'|'.join(INFERRED)})/.+/(ratings|lists|factors)")
 OF_ATTACKS = ("solver_success_rate", "seconds_per_user", "share_of_rows_read", *GROUP_METRICS)
 OF_CLAIMED = (ANSWERED, PROBABILITY)
 OF_QUALITY = (*("ndcg_at_10" if name == "ndcg" else name for name in Quality._fields), "rmse")

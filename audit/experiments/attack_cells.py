@@ -38,12 +38,13 @@ from audit.registry import entry, recorded_name
 from audit.scoring.ceiling import Ceiling
 from audit.scoring.clients import client_table
 from audit.scoring.decoder import ceilings, computable
+from audit.scoring.inference import Hidden, hidden_attributes, inference_of
 from audit.scoring.metrics import DIFFERENCES, RATED_SET_METRICS, SIZES
 from audit.scoring.nulls import FEWEST_LISTS, Replicates, replicates_of_scores
 from audit.scoring.pseudonyms import senders_of
 from audit.scoring.statistics import FEWEST, LEAK_LEVEL
 from audit.scoring.truth import Truth
-from audit.scoring.verdicts import INCONCLUSIVE, Score
+from audit.scoring.verdicts import INCONCLUSIVE, Score, as_record
 from audit.shell.progress import lasting
 from victims.protocols.base import Victim
 from victims.transcript.recorded import Transcript
@@ -116,6 +117,7 @@ class Attempt:
     # without values of permuted rows, scores of groups, seconds and bytes: where cells are many
     scores_alone: bool = False
     exhaustive: bool = True  # also where all that it asks is answered
+    infer: tuple[str, ...] = ()  # attributes of users, from what is recovered; where ``source`` is recorded
 
     @property
     def seeded(self) -> SeededAttack:
@@ -132,6 +134,7 @@ def attempts_on(
     options: Mapping[str, dict[str, Any]] | None = None,
     sample: int = 20,
     exhaustive: bool = True,
+    infer: tuple[str, ...] = (),
 ) -> list[Attempt]:
     """List attacks by one adversary on all rounds of one recording."""
     columns = {
@@ -153,6 +156,7 @@ def attempts_on(
             source=source,
             bounded=bool(source.defenses),
             exhaustive=exhaustive,
+            infer=infer,
         )
         for attack in attacks
     ]
@@ -195,17 +199,21 @@ def _identity(attempt: Attempt) -> dict[str, Any]:
         "sample": attempt.sample if entry("attacks", attempt.attack).per_client else None,
         "watched": attempt.watched,
         "scored": (attempt.bounded, attempt.scores_alone),
+        "infer": attempt.infer,
     }
 
 
-def _prepare(cell: Cell[Attempt], given: Any, say: Say) -> tuple[Transcript, Truth | None]:
+Prepared = tuple[Transcript, Truth | None, Sequence[Hidden]]
+
+
+def _prepare(cell: Cell[Attempt], given: Any, say: Say) -> Prepared:
     """Record the scenario of a cell from ratings, unless it was recorded before; else the given recording."""
     source = cell.task.source
     if source is None:
         transcript, truth = given
-        return transcript, truth
+        return transcript, truth, ()
     say(f"{source.scenario}: recording")
-    return recorded(
+    transcript, truth = recorded(
         cell.scratch[0],
         source.make(),
         given,
@@ -215,12 +223,12 @@ def _prepare(cell: Cell[Attempt], given: Any, say: Say) -> tuple[Transcript, Tru
         seed=source.seed,
         train_on_received=source.train_on_received,
     )
+    return transcript, truth, hidden_attributes(given, cell.task.infer, source.seed)
 
 
-def _measure(
-    cell: Cell[Attempt], recording: tuple[Transcript, Truth | None], say: Say
-) -> tuple[list[Row], np.ndarray | None]:
-    return rows_of(cell.task, *recording, say)
+def _measure(cell: Cell[Attempt], prepared: Prepared, say: Say) -> tuple[list[Row], np.ndarray | None]:
+    transcript, truth, hidden = prepared
+    return rows_of(cell.task, transcript, truth, say, hidden=hidden)
 
 
 def _failed(task: Attempt, error: Exception) -> list[Row]:
@@ -231,9 +239,7 @@ def _unneeded(task: Attempt, rows: Sequence[Row]) -> str:
     return "" if task.exhaustive else not_needed(task.attack, rows)
 
 
-PROCEDURE: Procedure[Attempt, Any, tuple[Transcript, Truth | None]] = Procedure(
-    _prepare, _measure, _failed, unneeded=_unneeded
-)
+PROCEDURE: Procedure[Attempt, Any, Prepared] = Procedure(_prepare, _measure, _failed, unneeded=_unneeded)
 
 
 def rows_of(
@@ -245,11 +251,13 @@ def rows_of(
     view: View | None = None,
     reference: Truth | None = None,
     limits: Mapping[str, Ceiling] | None = None,
+    hidden: Sequence[Hidden] = (),
 ) -> tuple[list[Row], np.ndarray | None]:
     """Attack a recording, score the answer, and say how the attack fared, and with each client.
 
     ``view`` is what the adversary sees where that is not what was recorded, ``limits`` the highest reachable
-    scores where they are known, ``reference`` what answers are held against where there is no truth.
+    scores where they are known, ``reference`` what answers are held against where there is no truth,
+    ``hidden`` the attributes that are inferred from the answer.
     ``seconds`` of each row is all that was spent for them, permutation replicates included.
     """
     start = time.perf_counter()
@@ -267,6 +275,10 @@ def rows_of(
     rows = _rows(attempt, transcript, view, truth, answer, say, scores)
     if truth is None and reference is not None:
         rows += _agreement(attempt.columns, answer, view, reference)
+    if hidden:
+        say(f"{attempt.label}, inferring {', '.join(one.name for one in hidden)}")
+        inferred = inference_of(answer, view.manifest, hidden)
+        rows += [make_row(**attempt.columns, **as_record(one), status="ran") for one in inferred]
     seconds = time.perf_counter() - start
     return [{**row, "seconds": seconds} for row in rows], client_table(answer, truth, scores)
 

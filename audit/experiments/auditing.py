@@ -38,6 +38,7 @@ from audit.factories import attackers_of, make_attack, make_defenses
 from audit.keys import view_of
 from audit.registry import entries, entry, is_guess
 from audit.scoring.clients import TABLE, strongest
+from audit.scoring.inference import hidden_attributes
 from audit.scoring.truth import Truth, factors_beside, read_truth
 from victims.common.errors import InputError
 from victims.common.files import refuse_unwritable, write_text
@@ -141,6 +142,7 @@ def cells_of(plan: Audit, ratings: Ratings, directory: Path) -> list[Cell[Attemp
             options=plan.attack_options,
             sample=plan.sample,
             exhaustive=bool(plan.exhaustive),
+            infer=plan.infer,
         )
     )
     return attack_cells.cells_of(attempts, content_of(ratings), directory)
@@ -219,6 +221,7 @@ def audit(
     start = time.perf_counter()
     deadline = None if within is None else time.monotonic() + within
     ratings = load()
+    hidden_attributes(ratings, plan.infer, plan.seed)  # a misspelt name must not cost a recording
     rows = run(
         plan, ratings, directory,
         keep_transcripts=keep_transcripts, jobs=jobs, report=report, found=found, deadline=deadline,

@@ -278,6 +278,16 @@ Sample = Annotated[int, Option(CLIENTS, "Clients for attacks that solve client b
 Seed = Annotated[int, Option(SEED, "Every random choice derives from it.")]
 Trained = Annotated[int, Option(N_ROUNDS, "Rounds before the ranking is measured.")]
 Runs = Annotated[int, Option(RUNS, "Seeds of the ranking.")]
+Infer = Annotated[
+    tuple[str, ...],
+    Option(
+        ANY_NAMES,
+        "Attribute of users that is never uploaded, as gender; inferred from what each attack recovers by an "
+        "adversary who knows ratings and attributes of half of the users. Repeatable.",
+        ("--infer",),
+        names,
+    ),
+]
 Exhaustive = Annotated[
     bool | None,
     Option(or_none(flag()), "Also run attacks whose every question is answered already.", ("--exhaustive",)),

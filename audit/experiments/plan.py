@@ -28,6 +28,7 @@ from audit.experiments.options import (
     Exhaustive,
     FirstRound,
     FirstWeighting,
+    Infer,
     Noises,
     Protocols,
     RecordedUsers,
@@ -86,6 +87,7 @@ class Audit:
     victim_options: VictimOptions = field(default_factory=dict)
     attack_options: AttackOptions = field(default_factory=dict)
     exhaustive: Exhaustive = None  # None: where attacks, or options of them, are named
+    infer: Infer = ()  # of users who are not known to the adversary
 
     @property
     def scenarios(self) -> list[tuple[str, str]]:

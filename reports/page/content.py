@@ -31,6 +31,7 @@ from reports.verdicts import (
     folded_names,
     interval_of,
     is_guess,
+    is_inferred,
     number,
     numbers_of,
     of_what,
@@ -190,7 +191,7 @@ def results_table(rows: Sequence[Row]) -> Table:
     """What each attack answered, without the guesses and those that did not run (``silent_table``)."""
     lines = []
     for row in rows:
-        if row["metric"] not in SHOWN or is_guess(row) or row["status"] in UNASKED:
+        if not (row["metric"] in SHOWN or is_inferred(row)) or is_guess(row) or row["status"] in UNASKED:
             continue
         shown = numbers_of(row)
         lines.append(

@@ -93,6 +93,7 @@ class Purpose(IntEnum):
     LINEAR_FORM_LEARNERS = 310
     LINEAR_FORM_POINTS = 311
     LINEAR_FORM_DEALS = 312
+    INFERENCE_FOLDS = 320
 
     RECORDED_CLIENTS = 400
     ATTACKED_CLIENTS = 401
@@ -105,6 +106,7 @@ class Purpose(IntEnum):
     GROWING_SUBSET = 408
     BOOTSTRAP_OF_PREDICTIONS = 409
     DEALINGS = 410
+    KNOWN_USERS = 420
 
 
 def generator(seed: SupportsIndex, purpose: Purpose, *numbers: SupportsIndex) -> np.random.Generator:
