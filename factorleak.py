@@ -428,6 +428,7 @@ def audit(
     attack_options: Mapping[str, Mapping[str, Any]] | None = None,
     out: str | Path | None = None,
     exhaustive: bool | None = None,
+    outputs: int = 0,
     within: float | None = None,
     progress: bool = True,
     **options: Any,
@@ -461,6 +462,9 @@ def audit(
         Directory for results; finished cells in it are reused. Default: nothing is kept.
     exhaustive : bool, optional
         Attack also where every question of an attack is answered already. Default: where attacks are named.
+    outputs : int
+        Models, trained on random halves, whose outputs are attacked, too, each with the others as shadows: 8
+        or more; 0 for none. Minutes.
     within : float, optional
         Seconds, after which an attack is ended, and what was not reached is NOT TESTED.
     progress : bool
@@ -494,7 +498,7 @@ def audit(
         ratings, out, progress, within,
         victim=victim, attacks=attacks, defenses=defenses, updates=updates, weightings=weightings,
         rounds=rounds, adversary=adversary, users=users, sample=sample, seed=seed,
-        attack_options=attack_options, exhaustive=exhaustive, victim_options=options,
+        attack_options=attack_options, exhaustive=exhaustive, outputs=outputs, victim_options=options,
     )  # fmt: skip
 
 

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
+from audit.experiments.outputs import METRICS as MEMBERSHIP
 from audit.experiments.round_cost import METRICS
 from audit.experiments.rows import ANSWERED, PROBABILITY
 from audit.registry import is_guess
@@ -60,6 +61,7 @@ SCORED = (
     DIFFERENCES,
     SIZES,
     SHARE,
+    *MEMBERSHIP,
 )
 BLOCK = re.compile(r"attribute_group_accuracy/\d+")
 OF_ATTACKS = ("solver_success_rate", "seconds_per_user", "share_of_rows_read", *GROUP_METRICS)

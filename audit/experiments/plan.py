@@ -29,6 +29,7 @@ from audit.experiments.options import (
     FirstRound,
     FirstWeighting,
     Noises,
+    Outputs,
     Protocols,
     RecordedUsers,
     Repetitions,
@@ -86,6 +87,7 @@ class Audit:
     victim_options: VictimOptions = field(default_factory=dict)
     attack_options: AttackOptions = field(default_factory=dict)
     exhaustive: Exhaustive = None  # None: where attacks, or options of them, are named
+    outputs: Outputs = 0  # models whose outputs are attacked, too
 
     @property
     def scenarios(self) -> list[tuple[str, str]]:

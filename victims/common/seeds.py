@@ -102,6 +102,7 @@ class Purpose(IntEnum):
     GROWING_SUBSET = 408
     BOOTSTRAP_OF_PREDICTIONS = 409
     DEALINGS = 410
+    SHADOW_MODELS = 440
 
 
 def generator(seed: SupportsIndex, purpose: Purpose, *numbers: SupportsIndex) -> np.random.Generator:
