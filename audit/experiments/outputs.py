@@ -20,13 +20,13 @@ from jaxtyping import Bool, Float, Int
 
 from attacks.membership import likelihood_ratios, list_ratios, offline_ratios, unexplained
 from audit.code_identity import code_used
-from audit.epsilon.lower_bounds import from_one_run
 from audit.experiments.attack_cells import Source
 from audit.experiments.cells import Cell, Procedure, Say, cell_path, only_ratings
 from audit.experiments.results import Row, make_row
 from audit.experiments.rows import failed_row
 from audit.experiments.scenarios import obstacle_of, standing_in
 from audit.factories import make_defenses
+from audit.scoring.lower_bounds import from_one_run
 from audit.scoring.membership import AREA, RATES, membership_scores
 from audit.scoring.verdicts import as_record, joined_reasons, why_verdict
 from victims.common.errors import InputError
