@@ -64,6 +64,7 @@ def test_a_model_that_learned_nothing_tells_nothing(ratings, tmp_path):
         assert found(rows, attack, "user_membership_auc")["verdict"] != "LEAK"
 
 
+@pytest.mark.thorough
 def test_encryption_hides_no_output(ratings, tmp_path):
     """Paillier's rounding of factors moves predictions in their last digits alone."""
     bare, sealed = (
