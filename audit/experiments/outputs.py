@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
+from threadpoolctl import threadpool_limits
 
 from attacks.membership import likelihood_ratios, list_ratios, offline_ratios, unexplained
 from audit.code_identity import code_used
@@ -182,7 +183,8 @@ def rows_of(task: Membership, models: Models) -> Iterator[Row]:
 def _measure(cell: Cell[Membership], ratings: Ratings, say: Say) -> list[Row]:
     begin = time.perf_counter()
     try:
-        rows = list(rows_of(cell.task, trained_models(cell.task, ratings, say)))
+        with threadpool_limits(1, user_api="blas"):  # small matrices: a second thread waits busily
+            rows = list(rows_of(cell.task, trained_models(cell.task, ratings, say)))
     except InputError as error:  # a model diverged, say
         return _failed(cell.task, error)
     seconds = time.perf_counter() - begin
