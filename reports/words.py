@@ -338,6 +338,8 @@ def _reads(adversary: str, leak: Leak, verdict: str) -> str:
 
 def called(adversary: str) -> str:
     """Name an adversary in a sentence: ``the server``, and ``neighbour:0`` as it is."""
+    if adversary == OUTPUTS:
+        return "an observer of outputs"
     return adversary if ":" in adversary else f"the {adversary}"
 
 

@@ -38,9 +38,11 @@ from victims.protocols.base import Predictor
 from victims.training import start
 
 ADVERSARY, EPSILON = "outputs", "membership_epsilon"
+SEES = "no message: what the trained recommender predicts and lists; knows the population's other ratings"
 ATTACKS = ("lira", "lira-offline", "threshold", "lira-lists")
 ABOUT = ("rating", "user")
 METRICS = tuple(f"{about}_{name}" for about in ABOUT for name in (AREA, *RATES))
+TOO_FEW = "too few members are recognised"
 ONE_IN = 5  # accounts are the adversary's
 LISTED = 10  # items of a list
 ASSUMES = {
@@ -168,7 +170,7 @@ def rows_of(task: Membership, models: Models) -> Iterator[Row]:
             yield make_row(
                 **task.columns,
                 attack=attack,
-                **{**as_record(found), "reason": joined_reasons(why_verdict(found.summary), about)},
+                **{**as_record(found), "reason": joined_reasons(why_verdict(found.summary, TOO_FEW), about)},
                 status="ran",
             )
     bound = from_one_run(scores["lira"][0], member[0])
@@ -176,7 +178,6 @@ def rows_of(task: Membership, models: Models) -> Iterator[Row]:
         **task.columns, attack="lira", metric=f"{task.about}_{EPSILON}", value=bound.epsilon,
         ci_low=bound.epsilon, ci_high=float("inf"), ceiling=bound.most, n_users=np.unique(client).size,
         n_abstained=0, status="ran",
-        reason=f"lower bound at 95 % for one {task.about} more or less, from one model, delta = 0",
     )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ import pytest
 from audit.experiments import auditing
 from audit.experiments.outputs import EPSILON, METRICS
 from audit.experiments.plan import Audit
+from reports.page.content import page_of
 from reports.words import in_words
 from victims.common.errors import InputError
 from victims.data.synthetic import Synthetic, generate
@@ -52,6 +53,8 @@ def test_a_model_that_learned_its_ratings_leaks(ratings, tmp_path):
         <= found(rows, "lira", f"rating_{EPSILON}")["ceiling"]
     )
     assert any("outputs alone" in line for line in in_words(rows))
+    summary = page_of(rows, "page", {"outputs": ""}, []).summary
+    assert "An observer of outputs tells" in summary.sentence
     assert json.dumps(rows, default=str) == json.dumps(rows_of(ratings, tmp_path, rounds=(99,)), default=str)
 
 
