@@ -7,7 +7,7 @@ the literature; the tests hold for them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -34,61 +34,46 @@ def membership_scores(
 
     ``client`` says whose each target is: intervals resample clients, with all of theirs in all models.
     """
-    curve = _curve(score, member, client)
+    counts = _counted(score, member, client)
+    clients = len(counts[0])
     rng = generator(seed, Purpose.BOOTSTRAP)
-    clients = len(curve.inside)
     weights = rng.multinomial(clients, np.full(clients, 1 / clients), RESAMPLES).astype(float)
-    once, many = curve.rates(np.ones((1, clients))), curve.rates(weights)
-    found = [_scored(f"{about}_{AREA}", once.area, many.area, 0.5, _area_p_values(score, member), clients)]
-    for name, rate in RATES.items():
-        p_values = _race_p_value(score, member, rate), 1.0
-        found.append(_scored(f"{about}_{name}", once.at(rate), many.at(rate), rate, p_values, clients))
-    return found
+    measured = zip(_rates(*counts, np.ones((1, clients))), _rates(*counts, weights), strict=True)
+    p_values = [_area_p_values(score, member)]
+    p_values += [(_race_p_value(score, member, rate), 1.0) for rate in RATES.values()]
+    chances = {AREA: 0.5, **RATES}
+    return [
+        _scored(f"{about}_{name}", once, many, chance, tests, clients)
+        for (name, chance), (once, many), tests in zip(chances.items(), measured, p_values, strict=True)
+    ]
 
 
-@dataclass(frozen=True, eq=False)
-class _Rates:
-    """ROC curves, from the highest scores on."""
-
-    false: Float[np.ndarray, "curves points"]
-    true: Float[np.ndarray, "curves points"]
-
-    @property
-    def area(self) -> Float[np.ndarray, " curves"]:
-        return np.trapezoid(self.true, self.false, axis=1)
-
-    def at(self, rate: float) -> Float[np.ndarray, " curves"]:
-        pairs = zip(self.false, self.true, strict=True)
-        return np.array([np.interp(rate, false, true) for false, true in pairs])
+def _rates(
+    inside: np.ndarray, outside: np.ndarray, weights: Float[np.ndarray, "curves clients"]
+) -> Iterator[Float[np.ndarray, " curves"]]:
+    """Area, and the true positive rate at each of ``RATES``, of ROC curves of weighted clients."""
+    false, true = (
+        np.pad(np.cumsum(weights @ counts, axis=1), ((0, 0), (1, 0))) for counts in (outside, inside)
+    )
+    false, true = (table / np.maximum(table[:, -1:], 1) for table in (false, true))
+    yield np.trapezoid(true, false, axis=1)
+    for rate in RATES.values():
+        yield np.array([np.interp(rate, *curve) for curve in zip(false, true, strict=True)])
 
 
-@dataclass(frozen=True, eq=False)
-class _Counts:
-    """Trials of each client by their score, the highest first."""
-
-    inside: Float[np.ndarray, "clients bins"]
-    outside: Float[np.ndarray, "clients bins"]
-
-    def rates(self, weights: Float[np.ndarray, "curves clients"]) -> _Rates:
-        """Curves of weighted clients."""
-        false, true = (
-            np.concatenate([np.zeros((len(weights), 1)), np.cumsum(weights @ counts, axis=1)], axis=1)
-            for counts in (self.outside, self.inside)
-        )
-        return _Rates(*(table / np.maximum(table[:, -1:], 1) for table in (false, true)))
-
-
-def _curve(score: np.ndarray, member: np.ndarray, client: np.ndarray) -> _Counts:
-    """Count in bins that end at quantiles of those who are no members, dense where rates are low."""
+def _counted(
+    score: np.ndarray, member: np.ndarray, client: np.ndarray
+) -> tuple[Float[np.ndarray, "clients bins"], Float[np.ndarray, "clients bins"]]:
+    """Trials of each client, of members and others, in bins between quantiles of the others; highest first."""
     edges = np.unique(np.quantile(score[~member], np.clip(LEVELS, 0, 1), method="inverted_cdf"))
-    n_bins, n_clients = edges.size + 1, int(client.max()) + 1
-    cell = client * n_bins + (n_bins - 1 - np.searchsorted(edges, score, side="left"))
-    shape = n_clients, n_bins
+    _, owner = np.unique(client, return_inverse=True)
+    shape = int(owner.max()) + 1, edges.size + 1
+    cell = owner * shape[1] + (edges.size - np.searchsorted(edges, score, side="left"))
     inside, outside = (
-        np.bincount(cell[world], minlength=n_clients * n_bins).reshape(shape).astype(float)
+        np.bincount(cell[world], minlength=shape[0] * shape[1]).reshape(shape).astype(float)
         for world in (member, ~member)
     )
-    return _Counts(*(counts[inside.sum(axis=1) + outside.sum(axis=1) > 0] for counts in (inside, outside)))
+    return inside, outside
 
 
 def _scored(
