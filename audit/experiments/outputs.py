@@ -45,6 +45,7 @@ METRICS = tuple(f"{about}_{name}" for about in ABOUT for name in (AREA, *RATES))
 TOO_FEW = "too few members are recognised"
 ONE_IN = 5  # accounts are the adversary's
 LISTED = 10  # items of a list
+BLOCK = 512  # users whose lists are made together
 ASSUMES = {
     "rating": "knows the population's other ratings and the target's; outputs alone",
     "user": "knows the target's ratings and the population's, and holds one account in 5; outputs alone",
@@ -59,8 +60,6 @@ class Membership:
     about: str  # one of ``ABOUT``
     n_models: int
     data: str
-    attack: str = "lira"
-    exhaustive: bool = True
 
     @property
     def columns(self) -> Row:
@@ -107,13 +106,26 @@ def _of_ratings(task: Membership, ratings: Ratings, say: Say) -> Models:
     for model, rng in _models(task, say):
         coin = rng.random(ratings.n_ratings) < 0.5
         predictor = _trained(task, without(ratings, ~coin), model)
-        scores = np.array(predictor.scores(np.arange(ratings.n_users)))
-        scores[ratings.users[coin], ratings.items[coin]] = -np.inf  # a list leaves out what was rated
-        last = np.partition(scores, -LISTED, axis=1)[:, -min(LISTED, scores.shape[1])]
         member.append(coin)
         value.append(predictor.pairs(ratings.users, ratings.items))
-        listed.append(scores[ratings.users, ratings.items] >= last[ratings.users])
+        listed.append(_on_lists(predictor, ratings, coin))
     return Models(ratings.users, np.array(member), np.array(value), ratings.values, np.array(listed))
+
+
+def _on_lists(
+    predictor: Predictor, ratings: Ratings, trained_on: Bool[np.ndarray, " ratings"]
+) -> Bool[np.ndarray, " ratings"]:
+    """Which ratings are of items on their users' lists, which leave out what a model was trained on."""
+    place, listed = min(LISTED, ratings.n_items) - 1, []
+    for first in range(0, ratings.n_users, BLOCK):
+        users = np.arange(first, min(first + BLOCK, ratings.n_users))
+        part = slice(ratings.indptr[first], ratings.indptr[users[-1] + 1])
+        user, item, left_out = ratings.users[part] - first, ratings.items[part], trained_on[part]
+        scores = np.array(predictor.scores(users))
+        scores[user[left_out], item[left_out]] = -np.inf
+        last = -np.partition(-scores, place, axis=1)[:, place]
+        listed.append(~left_out & (scores[user, item] >= last[user]))
+    return np.concatenate(listed)
 
 
 def _of_users(task: Membership, ratings: Ratings, say: Say) -> Models:
@@ -193,7 +205,7 @@ def _measure(cell: Cell[Membership], ratings: Ratings, say: Say) -> list[Row]:
 
 
 def _failed(task: Membership, error: Exception) -> list[Row]:
-    return [failed_row({**task.columns, "attack": task.attack}, error, f"{task.about}_{AREA}")]
+    return [failed_row({**task.columns, "attack": ATTACKS[0]}, error, f"{task.about}_{AREA}")]
 
 
 PROCEDURE = Procedure(only_ratings, _measure, _failed)

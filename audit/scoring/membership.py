@@ -64,7 +64,7 @@ def _rates(
 def _counted(
     score: np.ndarray, member: np.ndarray, client: np.ndarray
 ) -> tuple[Float[np.ndarray, "clients bins"], Float[np.ndarray, "clients bins"]]:
-    """Trials of each client, of members and others, in bins between quantiles of the others; highest first."""
+    """Trials of each client, members and others, between quantiles of the others; highest first."""
     edges = np.unique(np.quantile(score[~member], np.clip(LEVELS, 0, 1), method="inverted_cdf"))
     _, owner = np.unique(client, return_inverse=True)
     shape = int(owner.max()) + 1, edges.size + 1
