@@ -429,6 +429,7 @@ def audit(
     out: str | Path | None = None,
     exhaustive: bool | None = None,
     infer: str | Sequence[str] = (),
+    outputs: int = 0,
     within: float | None = None,
     progress: bool = True,
     **options: Any,
@@ -465,6 +466,9 @@ def audit(
     infer : str or sequence of str
         Attributes of users, as ``"gender"``, inferred from what each attack recovers, by an adversary who
         knows ratings and attributes of half of the users.
+    outputs : int
+        Models, trained on random halves, whose outputs are attacked, too, each with the others as shadows: 8
+        or more; 0 for none. Minutes.
     within : float, optional
         Seconds, after which an attack is ended, and what was not reached is NOT TESTED.
     progress : bool
@@ -498,7 +502,8 @@ def audit(
         ratings, out, progress, within,
         victim=victim, attacks=attacks, defenses=defenses, updates=updates, weightings=weightings,
         rounds=rounds, adversary=adversary, users=users, sample=sample, seed=seed,
-        attack_options=attack_options, exhaustive=exhaustive, infer=infer, victim_options=options,
+        attack_options=attack_options, exhaustive=exhaustive, infer=infer, outputs=outputs,
+        victim_options=options,
     )  # fmt: skip
 
 

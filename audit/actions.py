@@ -308,6 +308,7 @@ def report(
 
     What is read is checked as what strangers wrote.
     """
+    from audit.experiments.outputs import ADVERSARY, SEES
     from reports.page.content import page_of
     from reports.page.render import STYLES, write_page
     from victims.transcript.adversaries import ADVERSARIES
@@ -318,7 +319,7 @@ def report(
     rows = rows_of(source)
     folder = out or source.parent
     refuse_unwritable(folder)
-    page = page_of(rows, title, ADVERSARIES, facts_of(source.parent / RUN_FILE))
+    page = page_of(rows, title, ADVERSARIES | {ADVERSARY: SEES}, facts_of(source.parent / RUN_FILE))
     return page, tuple(write_page(page, folder, style))
 
 

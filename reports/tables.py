@@ -50,6 +50,7 @@ from reports.words import idle_of, scenario_of
 
 # What attacks answer
 
+OF_MEMBERSHIP = ("_membership_auc", "_membership_tpr_at_fpr_1pct", "_membership_tpr_at_fpr_0.1pct")
 SHOWN = (
     "rating_accuracy",
     "rated_rating_accuracy",
@@ -60,6 +61,7 @@ SHOWN = (
     "factor_cosine",
     "factor_relative_error",
     ANSWERED,
+    *(f"{metric}{name}" for metric in ("rating", "user") for name in OF_MEMBERSHIP),
 )
 
 

@@ -205,15 +205,19 @@ LEAKS = {
     "rated_rating_accuracy": "ratings",
     "rated_set_auc": "rated set",
     "attribute_group_accuracy": "attributes",
+    "rating_membership_auc": "membership of ratings",
+    "user_membership_auc": "membership of users",
 }
 SENDERS = "link_precision"
 INFERRED = ("inferred_accuracy/", "inferred_auc/")  # of an attribute that is not sent, from a source
+MEMBERSHIP = ("rating_membership_auc", "user_membership_auc")  # told from outputs
 KINDS = {**LEAKS, SENDERS: "senders", ANSWERED: "clients answered, without truth"}
 FULLY = "users_fully_recovered"
 RISKS = {  # in the terms of European regulators, opinion 05/2014 of WP216
     **dict.fromkeys(("rated_rating_accuracy", *RELATIVE, "attribute_group_accuracy", ANSWERED), "inference"),
     **dict.fromkeys((CLAIMED, "rated_set_auc"), "singling out"),
     SENDERS: "linkability",
+    **dict.fromkeys(MEMBERSHIP, "inference"),
 }
 SEVERITIES = ("total", "large", "small", "none shown", "not tested")
 TOTAL, LARGE = 0.9, 0.2  # advantages from which on a leak is total, or large

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from statistics import fmean
 
 from reports.verdicts import (
@@ -16,6 +17,7 @@ from reports.verdicts import (
     INCONCLUSIVE,
     LEAK,
     LEAKS,
+    MEMBERSHIP,
     NOT_NEEDED,
     NOT_TESTED,
     OPEN,
@@ -40,6 +42,7 @@ from reports.verdicts import (
 )
 
 NO_EVIDENCE = "NO EVIDENCE"
+OUTPUTS = "outputs"  # the adversary who sees no message
 HEADLINE = "rating_accuracy"  # of a row that stands for an attack that reads no rating
 NAMES = {  # of what leaks, in a line
     "rated_rating_accuracy": "ratings",
@@ -48,6 +51,8 @@ NAMES = {  # of what leaks, in a line
     SIZES: "sizes of differences of ratings",
     "attribute_group_accuracy": "attributes",
     "rated_set_f1": "rated items (F1)",
+    "rating_membership_auc": "membership of ratings (AUC)",
+    "user_membership_auc": "membership of users (AUC)",
 }
 NOUNS = {**NAMES, CLAIMED: "ratings", "rated_set_auc": "rated items"}  # in the sentence of a system
 IN_OPEN = {"rated_set_auc", "rated_set_f1", "tpr_at_fpr_0.1pct"}  # where uploads name the rated items
@@ -170,7 +175,8 @@ def idle_lines(rows: Sequence[Row]) -> list[str]:
 
 def finding(rows: Sequence[Row]) -> str:
     """Say in a line what an attack on a scenario leaks."""
-    leaks = {row["metric"]: row for row in rows if verdict_of(row) == LEAK}
+    leaking = sorted((row for row in rows if verdict_of(row) == LEAK), key=lambda row: row["advantage"])
+    leaks = {row["metric"]: row for row in leaking}  # of outputs the strongest of several attacks
     if leaks.keys() - IN_OPEN and next(iter(leaks.values()))["weighting"] == "observed-only":
         leaks = {metric: row for metric, row in leaks.items() if metric not in IN_OPEN}
     if answered := leaks.get(ANSWERED):
@@ -189,10 +195,22 @@ def finding(rows: Sequence[Row]) -> str:
 
 def in_words(rows: Sequence[Row], *, listed: bool = True) -> list[str]:
     """Say in a sentence per scenario what the strongest attack that ran reads, beside the guess."""
+    messages = [row for row in rows if row["adversary"] != OUTPUTS]
+    outputs = [row for row in rows if row["metric"] in MEMBERSHIP]
     return [
-        f"{scenario_of(of_scenario[0])}: {_of_scenario(of_scenario, listed)}"
-        for of_scenario in grouped(rows, "update", "weighting").values()
+        f"{scenario_of(found[0])}: {say(found)}"
+        for say, part in ((partial(_of_scenario, listed=listed), messages), (_of_outputs, outputs))
+        for found in grouped(part, "update", "weighting").values()
     ]
+
+
+def _of_outputs(rows: Sequence[Row]) -> str:
+    """What outputs alone tell of what was trained on."""
+    best = [row for metric in MEMBERSHIP if (row := strongest(rows, metric))]
+    if not best:
+        return f"{NOT_TESTED}: outputs: {rows[0]['reason']}."
+    claims = [f"{_claim(row)}, with {row['attack']}, {_clients(row)}" for row in best]
+    return f"outputs alone, of a perfect protocol, tell {'; '.join(claims)}."
 
 
 def _of_scenario(rows: Sequence[Row], listed: bool) -> str:
@@ -320,6 +338,8 @@ def _reads(adversary: str, leak: Leak, verdict: str) -> str:
 
 def called(adversary: str) -> str:
     """Name an adversary in a sentence: ``the server``, and ``neighbour:0`` as it is."""
+    if adversary == OUTPUTS:
+        return "an observer of outputs"
     return adversary if ":" in adversary else f"the {adversary}"
 
 

@@ -129,6 +129,8 @@ def audit(
     from audit.cli.gate import OF_ATTACKS, Vocabulary
     from audit.epsilon.accounts import accounts_of
     from audit.experiments import auditing
+    from audit.experiments.outputs import ADVERSARY as OUTPUTS
+    from audit.experiments.outputs import ATTACKS as OUTPUT_ATTACKS
     from audit.factories import make_defenses
 
     rounds = ",".join(map(str, plan.rounds))
@@ -138,8 +140,8 @@ def audit(
         "update": plan.updates,
         "weighting": plan.weightings,
         "scenario": [f"{update}/{weighting}" for update, weighting in plan.scenarios],
-        "attack": plan.attacks,
-        "adversary": (plan.adversary,),
+        "attack": (*plan.attacks, *(OUTPUT_ATTACKS if plan.outputs else ())),
+        "adversary": (plan.adversary, *((OUTPUTS,) if plan.outputs else ())),
     }
     build = build_of(fail_on, Vocabulary(values=OF_ATTACKS, columns=columns), against, junit, allow_open)
     if output.estimate:

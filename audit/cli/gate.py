@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
+from audit.experiments.outputs import METRICS as MEMBERSHIP
 from audit.experiments.round_cost import METRICS
 from audit.experiments.rows import ANSWERED, PROBABILITY
 from audit.registry import is_guess
@@ -61,6 +62,7 @@ SCORED = (
     DIFFERENCES,
     SIZES,
     SHARE,
+    *MEMBERSHIP,
 )
 # metrics with a suffix that have an advantage
 BLOCK = re.compile(rf"attribute_group_accuracy/\d+|({'|'.join(INFERRED)})/.+/(ratings|lists|factors)")

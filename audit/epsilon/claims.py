@@ -3,7 +3,7 @@
 Behind ``factorleak claims``. A cell is one protocol and reading of the noise: the recommender's transcript is
 recorded and attacked (``trajectory``), and so is what a fellow client sees, V of every round (``aggregate``);
 a second one with planted canaries gives the empirical lower bound of epsilon view by view
-(``audit.epsilon.canaries``, ``audit.epsilon.lower_bounds``), and training to the end gives the recommender's
+(``audit.epsilon.canaries``, ``audit.scoring.lower_bounds``), and training to the end gives the recommender's
 error. A cell of repetitions gives a second bound, of one client's rating (``canaries.repeat``). The
 claim of a rating is its budget; a bound above the largest claim refutes it.
 """
@@ -29,7 +29,6 @@ from audit.epsilon.canaries import (
     typical_client,
     worlds,
 )
-from audit.epsilon.lower_bounds import Bound, from_one_run, from_repetitions
 from audit.experiments.answers import answered
 from audit.experiments.cells import Cell, Procedure, Say, cell_path, content_of, only_ratings
 from audit.experiments.options import check, each_once, refuse_said_elsewhere, refuse_too_many
@@ -40,6 +39,7 @@ from audit.experiments.runner import Experiment
 from audit.experiments.scenarios import NOWHERE, TESTED, VICTIM, System, system_of
 from audit.factories import make_attack, make_defenses, make_victim
 from audit.scoring.ceiling import Ceiling
+from audit.scoring.lower_bounds import Bound, from_one_run, from_repetitions
 from audit.scoring.truth import Truth, read_truth
 from defenses.heterogeneous import Specification, budgets, draw
 from defenses.shared_noise import Promising, epsilon_given_h

@@ -16,11 +16,21 @@ import numpy as np
 from attacks.identify.identification import Contradiction
 from attacks.identify.identify import identify
 from audit.code_identity import code_used
-from audit.experiments import attack_cells
+from audit.experiments import attack_cells, outputs
 from audit.experiments.attack_cells import PROCEDURE, Attempt, Source, attempts_on
-from audit.experiments.cells import Cell, Found, Report, content_of, refuse_if_none_applies, silent
+from audit.experiments.cells import (
+    Cell,
+    Found,
+    Procedure,
+    Report,
+    Say,
+    content_of,
+    refuse_if_none_applies,
+    silent,
+)
 from audit.experiments.ladder import by_cost, is_exhaustive
 from audit.experiments.options import SECONDS, check, each_once, refuse_idle_options
+from audit.experiments.outputs import Membership
 from audit.experiments.plan import Audit, GivenRecording
 from audit.experiments.recordings import (
     RECEIVE,
@@ -129,8 +139,8 @@ def settled(plan: Audit) -> Audit:
     return plan
 
 
-def cells_of(plan: Audit, ratings: Ratings, directory: Path) -> list[Cell[Attempt]]:
-    """List the cells of an audit; those of one scenario share its recording."""
+def cells_of(plan: Audit, ratings: Ratings, directory: Path) -> list[Cell[Any]]:
+    """List the cells of an audit; those of one scenario share its recording; those of outputs come last."""
     attempts = (
         attempt
         for scenario in plan.scenarios
@@ -145,10 +155,15 @@ def cells_of(plan: Audit, ratings: Ratings, directory: Path) -> list[Cell[Attemp
             infer=plan.infer,
         )
     )
-    return attack_cells.cells_of(attempts, content_of(ratings), directory)
+    content = content_of(ratings)
+    cells: list[Cell[Any]] = [*attack_cells.cells_of(attempts, content, directory)]
+    for scenario in plan.scenarios if plan.outputs else ():
+        source = source_of(plan, *scenario)
+        cells += outputs.cells_of(source, plan.outputs, plan.data, content, directory)
+    return cells
 
 
-def clients_of(cells: Sequence[Cell[Attempt]]) -> list[Row]:
+def clients_of(cells: Sequence[Cell[Any]]) -> list[Row]:
     """Say of whom how much is recovered, by which attack, from what lies beside finished cells."""
     tables: dict[tuple[str, ...], dict[str, np.ndarray]] = {}
     for cell in cells:
@@ -163,7 +178,29 @@ def clients_of(cells: Sequence[Cell[Attempt]]) -> list[Row]:
     ]
 
 
-EXPERIMENT = Experiment(settled, cells_of, PROCEDURE)
+def _of(task: Attempt | Membership) -> Procedure[Any, Any, Any]:
+    return outputs.PROCEDURE if isinstance(task, Membership) else PROCEDURE
+
+
+def _prepare(cell: Cell[Any], ratings: Ratings, say: Say) -> Any:
+    return _of(cell.task).prepare(cell, ratings, say)
+
+
+def _measure(cell: Cell[Any], prepared: Any, say: Say) -> Any:
+    return _of(cell.task).measure(cell, prepared, say)
+
+
+def _failed(task: Attempt | Membership, error: Exception) -> list[Row]:
+    return _of(task).failed(task, error)
+
+
+def _unneeded(task: Attempt | Membership, rows: Sequence[Row]) -> str:
+    skip = _of(task).unneeded
+    return "" if skip is None else skip(task, rows)
+
+
+EITHER: Procedure[Any, Any, Any] = Procedure(_prepare, _measure, _failed, unneeded=_unneeded)
+EXPERIMENT = Experiment(settled, cells_of, EITHER)
 
 
 def run(
@@ -187,7 +224,7 @@ def run(
     }
     write_text(directory / "campaign.json", json.dumps(content, indent=1) + "\n")
     return run_grid(
-        cells, PROCEDURE, ratings, directory,
+        cells, EITHER, ratings, directory,
         jobs=jobs, keep_scratch=keep_transcripts, report=report, found=found, deadline=deadline,
     )  # fmt: skip
 

@@ -292,6 +292,15 @@ Exhaustive = Annotated[
     bool | None,
     Option(or_none(flag()), "Also run attacks whose every question is answered already.", ("--exhaustive",)),
 ]
+Outputs = Annotated[
+    int,
+    Option(
+        Rule("0, or a whole number from 8 to 1000", lambda value: whole(8, 1000).holds(value) or value == 0),
+        "Also train so many models on random halves of the ratings, and of the clients, and tell from what "
+        "each predicts and lists what it was trained on (adversary outputs), the others being its shadows; "
+        "0: none. Minutes.",
+    ),
+]
 Protocols = Annotated[
     tuple[str, ...],
     Option(

@@ -30,6 +30,7 @@ from audit.experiments.options import (
     FirstWeighting,
     Infer,
     Noises,
+    Outputs,
     Protocols,
     RecordedUsers,
     Repetitions,
@@ -88,6 +89,7 @@ class Audit:
     attack_options: AttackOptions = field(default_factory=dict)
     exhaustive: Exhaustive = None  # None: where attacks, or options of them, are named
     infer: Infer = ()  # of users who are not known to the adversary
+    outputs: Outputs = 0  # models whose outputs are attacked, too
 
     @property
     def scenarios(self) -> list[tuple[str, str]]:

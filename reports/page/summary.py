@@ -13,6 +13,7 @@ from reports.verdicts import (
     DIFFERENCES,
     FULLY,
     LEAK,
+    MEMBERSHIP,
     NOT_TESTED,
     SAME,
     SEVERITIES,
@@ -38,6 +39,8 @@ DONE = {  # what is right, out of a hundred
     SIZES: "tells in {found} of 100 pairs of a client's ratings how far they are from each other",
     "rated_set_auc": "tells a rated item from another in {found} of 100 pairs",
     "attribute_group_accuracy": "gets {found} of 100 attributes right",
+    MEMBERSHIP[0]: "tells a rating that was trained on from another in {found} of 100 pairs",
+    MEMBERSHIP[1]: "tells a user who took part from another in {found} of 100 pairs",
     "link_precision": "is right in {found} of 100 pairs of rows that it says one client sent",
     ANSWERED: "claims to know the ratings of {found} of 100 clients",
 }

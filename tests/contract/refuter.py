@@ -3,7 +3,7 @@
 A pair of recordings that are neighbours is planted: one client's rating, or all of its ratings, at the lowest
 level in one and at the highest in the other. The protocol is run again and again in both; half of the runs
 teach a linear discriminant of everything that is seen of the client (its rows of all rounds, and the
-broadcasts), the other half bounds epsilon from below (``audit.epsilon.lower_bounds``).
+broadcasts), the other half bounds epsilon from below (``audit.scoring.lower_bounds``).
 
     python -m tests.contract.refuter [RUNS]
 """
@@ -17,8 +17,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from audit.epsilon.accounts import accounts_of
-from audit.epsilon.lower_bounds import Bound, from_repetitions
 from audit.factories import make_defenses, make_victim
+from audit.scoring.lower_bounds import Bound, from_repetitions
 from victims.data.ratings import Ratings
 from victims.data.synthetic import Synthetic, generate
 from victims.training import Run, received, sent_rows, start

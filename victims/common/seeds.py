@@ -107,6 +107,7 @@ class Purpose(IntEnum):
     BOOTSTRAP_OF_PREDICTIONS = 409
     DEALINGS = 410
     KNOWN_USERS = 420
+    SHADOW_MODELS = 440
 
 
 def generator(seed: SupportsIndex, purpose: Purpose, *numbers: SupportsIndex) -> np.random.Generator:

@@ -10,9 +10,9 @@ import pytest
 from audit.epsilon import claims
 from audit.epsilon.canaries import plant, typical_client, worlds
 from audit.epsilon.claims import BOUND, Claim, recorded
-from audit.epsilon.lower_bounds import from_one_run, from_repetitions
 from audit.experiments.plan import Claims
 from audit.factories import make_defenses
+from audit.scoring.lower_bounds import from_one_run, from_repetitions
 from audit.scoring.truth import read_truth
 from reports.figures import claims_figure
 from reports.layout import piped
