@@ -30,6 +30,16 @@ def make_victim(name: str, options: dict[str, Any] | None = None) -> Victim:
     return _make("victims", name, options or {})
 
 
+def make_served(victim: Victim, server: str) -> Any:
+    """Put a victim under an active server, given as the adversary's name; under an honest one it is itself."""
+    if not server:
+        return victim
+    from victims.protocols.active_server import ActiveServer
+
+    name, options = named_options(server)
+    return _validated(name, ActiveServer, {**options, "victim": victim})
+
+
 def problem_of(group: str, name: str) -> str:
     """Say why a component of another package cannot be used with its default options."""
     found = entries(group)[name]
@@ -137,12 +147,9 @@ def _make(group: str, name: str, options: dict[str, Any]) -> Any:
     options = {found.short.get(key, key): value for key, value in options.items()}
     values = {key: None if value == "none" else value for key, value in options.items()}
     try:
-        made: Any = _adapter_of(factory).validate_python({**values, **found.fixed})
-    except ValidationError as error:
-        wrong = first_complaint(error)
-        raise InputError(
-            f"{name} option {wrong}, got {wrong.got!s:.80}" if wrong.where else wrong.rule
-        ) from None
+        made = _validated(name, factory, {**values, **found.fixed})
+    except InputError:
+        raise
     except (Exception, SystemExit) as error:
         if not found.package:
             raise
@@ -150,6 +157,16 @@ def _make(group: str, name: str, options: dict[str, Any]) -> Any:
     if found.package and (missing := broken_member(group, made)):
         raise InputError(f"{what} of {found.package} ({found.location}) {missing}")
     return made
+
+
+def _validated(name: str, factory: type, values: dict[str, Any]) -> Any:
+    try:
+        return _adapter_of(factory).validate_python(values)
+    except ValidationError as error:
+        wrong = first_complaint(error)
+        raise InputError(
+            f"{name} option {wrong}, got {wrong.got!s:.80}" if wrong.where else wrong.rule
+        ) from None
 
 
 @lru_cache(MOST_KEPT)  # a campaign makes the same components thousands of times, and this takes milliseconds

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from attacks.base import OPTIONAL, Identities, Reconstruction, all_abstain
+from attacks.sums.isolated import targets_of
 from audit.code_identity import attack_code, code_used
 from audit.experiments.answers import SeededAttack, permutation_replicates, shuffled_scores
 from audit.experiments.cells import Cell, Procedure, Say, cell_path, digest
@@ -32,7 +33,7 @@ from audit.experiments.recordings import (
 from audit.experiments.results import Row, make_row
 from audit.experiments.rows import claimed_rows, failed_row, metric_rows
 from audit.experiments.scenarios import obstacle_of
-from audit.factories import make_victim
+from audit.factories import make_served, make_victim
 from audit.keys import view_of
 from audit.registry import entry, recorded_name
 from audit.scoring.ceiling import Ceiling
@@ -46,6 +47,7 @@ from audit.scoring.truth import Truth
 from audit.scoring.verdicts import INCONCLUSIVE, Score
 from audit.shell.progress import lasting
 from victims.protocols.base import Victim
+from victims.transcript.adversaries import ACTIVE
 from victims.transcript.recorded import Transcript
 from victims.transcript.view import View
 
@@ -73,6 +75,7 @@ class Source:
     defenses: tuple[str, ...]
     seed: int
     train_on_received: bool = True
+    server: str = ""  # the adversary, where the server is active; empty: it is honest but curious
 
     @property
     def scenario(self) -> str:
@@ -96,7 +99,7 @@ class Source:
 
     def make(self) -> Victim:
         """Make the victim."""
-        return make_victim(self.victim, self.every_option)
+        return make_served(make_victim(self.victim, self.every_option), self.server)
 
 
 @dataclass(frozen=True)
@@ -169,7 +172,7 @@ def cells_of(attempts: Iterable[Attempt], content: str, directory: Path) -> list
             identity |= asdict(source) | {"code": code_used(source.victim, source.defenses)}
             name = f"{source.update}-{source.weighting}-{digest(identity)}"
             files, kind = files_of(directory / "transcripts" / name), source.scenario
-            obstacle = obstacle_of(source.victim, source.every_option, source.columns["defense"])
+            obstacle = obstacle_of(source.victim, source.every_option, source.columns["defense"], source.server)
         for attempt in of_source:
             readable = re.sub(r"[^\w.]+", "-", attempt.label)
             path = cell_path(directory, readable, {**identity, "attempt": _identity(attempt)})
@@ -281,6 +284,8 @@ def _answer(attempt: Attempt, view: View, truth: Truth | None, say: Say) -> Reco
     )
     if not (answer.obstacle and (declared.sums or declared.unsigned)):  # those say themselves what they lack
         answer = _without_own_clients(view, answer)
+    if view.adversary.startswith(ACTIVE) and answer.identities == Identities.CLIENTS:
+        answer = _select_users(answer, targets_of(view))
     of_sample = attempt.source is not None and attempt.source.users is not None
     if of_sample and truth is not None and answer.identities == Identities.CLIENTS:
         # a similarity server, say, knows something of clients who were not recorded, too

@@ -34,7 +34,7 @@ from audit.experiments.rows import open_row
 from audit.experiments.runner import Experiment, run_grid
 from audit.experiments.scenarios import check_adversary, check_numbered, scenarios
 from audit.experiments.workers import Cluster
-from audit.factories import attackers_of, make_attack, make_defenses
+from audit.factories import attackers_of, make_attack, make_defenses, make_served, make_victim
 from audit.keys import view_of
 from audit.registry import entries, entry, is_guess
 from audit.scoring.clients import TABLE, strongest
@@ -45,7 +45,7 @@ from victims.common.validation import or_none, require
 from victims.data.ratings import Ratings
 from victims.protocols.base import Victim
 from victims.recording import manifest_of
-from victims.transcript.adversaries import names_of
+from victims.transcript.adversaries import ACTIVE, names_of
 from victims.transcript.beside import key_path, truth_path
 from victims.transcript.reader import open_transcript
 from victims.transcript.recorded import Transcript
@@ -94,6 +94,7 @@ def source_of(plan: Audit, update: str, weighting: str) -> Source:
         users=plan.users,
         defenses=plan.defenses,
         seed=plan.seed,
+        server=plan.adversary if plan.adversary.startswith(ACTIVE) else "",
     )
 
 
@@ -106,9 +107,14 @@ def settled(plan: Audit) -> Audit:
     if not attacks:
         first = {**grid.options, "update": grid.updates[0], "weighting": grid.weightings[0]}
         attacks = usual_attacks(plan.victim, first, plan.defenses)
+        attacks = (("isolated",) if plan.adversary.startswith(ACTIVE) else ()) + attacks
         attacks = attacks if exhaustive else by_cost(attacks)
+    adversary = plan.adversary
+    if adversary.startswith(ACTIVE):  # with its whole budget, as recordings name it
+        adversary = make_served(make_victim(plan.victim), adversary).text
     plan = replace(
         plan,
+        adversary=adversary,
         updates=grid.updates,
         weightings=grid.weightings,
         victim_options=grid.options,

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from audit.factories import expanded, make_defenses, make_victim, scenarios_of
+from audit.factories import expanded, make_defenses, make_served, make_victim, scenarios_of
 from audit.registry import entry
 from victims.common.errors import InputError
 from victims.training import obstacle
-from victims.transcript.adversaries import ADVERSARIES, CLIENT, NEIGHBOUR, NEIGHBOURS
+from victims.transcript.adversaries import ACTIVE, ADVERSARIES, CLIENT, NEIGHBOUR, NEIGHBOURS
 
 PREFERRED = "include-unrated"
 
@@ -107,7 +107,7 @@ def _idealised(defense: str) -> str:
     return f"{name}:{','.join(filter(None, (options, *ideal)))}" if ideal else defense
 
 
-def obstacle_of(victim: str, options: Mapping[str, Any], defense: str) -> str:
+def obstacle_of(victim: str, options: Mapping[str, Any], defense: str, server: str = "") -> str:
     """Say why a victim cannot have a defense.
 
     Examples
@@ -115,7 +115,8 @@ def obstacle_of(victim: str, options: Mapping[str, Any], defense: str) -> str:
     >>> obstacle_of("mf", {}, "laplace"), obstacle_of("pdmfrec", {}, "paillier")[:23]
     ('', 'paillier needs a server')
     """
-    return obstacle(make_victim(victim, dict(options)), make_defenses(standing_in(defense) or "none"))
+    served = make_served(make_victim(victim, dict(options)), server)
+    return obstacle(served, make_defenses(standing_in(defense) or "none"))
 
 
 TESTED = 10  # ratings per user
@@ -182,7 +183,7 @@ def system_of(name: str) -> System:
 
 def check_adversary(name: str) -> None:
     """Refuse an adversary that no recording has."""
-    if name not in ADVERSARIES and not name.startswith((CLIENT, NEIGHBOUR, NEIGHBOURS)):
+    if name not in ADVERSARIES and not name.startswith((CLIENT, NEIGHBOUR, NEIGHBOURS, f"{ACTIVE}:")):
         raise InputError(f"adversary must be one of {', '.join(ADVERSARIES)}, got {name!r}")
 
 
@@ -190,7 +191,7 @@ def check_numbered(adversary: str) -> None:
     """Refuse clients who are not named by their numbers: a recording of our own has no other names."""
     who, colon, numbers = adversary.partition(":")
     many = numbers.split(",") if f"{who}:" == NEIGHBOURS else [numbers]
-    if colon and not all(one.isascii() and one.isdigit() and len(one) < 10 for one in many):
+    if colon and who != ACTIVE and not all(one.isascii() and one.isdigit() and len(one) < 10 for one in many):
         raise InputError(
             f"adversary {who} must be clients by their numbers, as {who}:0, got {adversary!r:.80}"
         )

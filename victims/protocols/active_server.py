@@ -1,0 +1,279 @@
+"""A server that sends clients crafted factors, so that sums over all of them become the rows of a few.
+
+Every other server here is honest but curious; this one is malicious, and said so: what it recorded is that of
+the adversary ``active-server:...``, whose text is its whole manipulation and budget. Where clients solve for
+their factor (semi-als, Eq. (8)), one who is sent zeros has p = 0 and uploads rows of zeros, c e p, under any
+encryption. One who is sent some coordinates of Q alone has a p in these coordinates alone. So with the K
+coordinates dealt out among targets, and zeros sent to all others, coordinates of a sum are rows of one client
+each (``suppress``; D. Pasquini, D. Francati, G. Ateniese, CCS 2022, arXiv:2111.07380, suppress a gradient).
+
+Where the factor is kept (sgd), one crafted round goes before: in include-unrated the server adds to the
+catalogue an item for each coordinate, which nobody rated, with the factor s e_k, all others being zeros; a step
+is then p_k <- (1 - 2 gamma lambda2 - 2 gamma alpha s^2) p_k, zero for s^2 = (1 / (2 gamma) - lambda2) / alpha.
+Clients are sent the coordinates that they are to lose; in the round that is read all are sent the same Q.
+
+``canary`` sends everybody the same: zeros, but for up to K items of the catalogue that one client each rated
+(the lists of rated items are in the open in observed-only). Whoever rated none of them has p = 0.
+
+The server takes no step in crafted rounds, and one cipher, key or mask more or less changes nothing of this.
+What a client can notice: in ``suppress`` those who are no targets are sent zeros, or factors of the size s of
+items that they never saw, and a target with as many coordinates as Q the honest factors; in ``canary``
+everybody is sent zeros but for a few items. Clients who compare what they were sent (defense
+``compare-hashes``) notice that it differs, which in ``canary`` it does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
+from weakref import WeakKeyDictionary
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Int
+
+from victims.common.errors import InputError
+from victims.common.validation import at_least, one_of, require_fields
+from victims.data.ratings import Ratings
+from victims.protocols.base import Capabilities, Received, Rows, Sample
+from victims.protocols.fedmvmf import FedMVMF
+from victims.protocols.fedmvmf import State as Model
+from victims.transcript.adversaries import ACTIVE
+from victims.transcript.manifest import Manifest
+
+_PLANTED: WeakKeyDictionary[Ratings, Ratings] = WeakKeyDictionary()
+
+
+class State(NamedTuple):
+    """The protocol's state, and what the server knows beside it."""
+
+    model: Model
+    targets: Int[np.ndarray, " targets"]  # clients, ascending
+    canaries: Int[np.ndarray, " targets"]  # an item that each target alone rated, in ``canary``
+
+    @property
+    def round(self) -> Any:
+        """How many rounds are done."""
+        return self.model.round
+
+    @property
+    def item_factors(self) -> Any:
+        """The server's item factors."""
+        return self.model.item_factors
+
+
+class Crafted(NamedTuple):
+    """What is sent in a crafted round: client i is sent each row of the tables times ``mask[i]``."""
+
+    items: Float[np.ndarray, "items K"]
+    attributes: Float[np.ndarray, "attributes K"]
+    mask: Float[np.ndarray, "users K"]
+
+    @property
+    def differs(self) -> bool:
+        """Whether clients who compare see a difference."""
+        sent = self.mask * (self.items.any(axis=0) | self.attributes.any(axis=0))
+        return bool((sent != sent[0]).any())
+
+
+@dataclass(frozen=True)
+class ActiveServer:
+    """FedMVMF under a malicious server; everything that its clients do is the protocol.
+
+    Attributes
+    ----------
+    victim : FedMVMF
+        The protocol that clients follow.
+    manipulation : "suppress" or "canary"
+        ``suppress`` for semi-als, and for sgd in include-unrated; ``canary`` for semi-als in observed-only.
+    targets : int
+        Clients to read, >= 1: evenly spaced in ``suppress``, the first who alone rated an item in ``canary``,
+        as many as there are.
+    at_once : int
+        Targets of a round, 1 to K; each has as many coordinates as there are for all.
+    first : int
+        The first crafted round, >= 0: from then on each ``at_once`` targets take one round, in sgd two.
+    compared : bool
+        Whether clients compare what they were sent, and upload nothing in rounds in which it differs.
+
+    References
+    ----------
+    D. Pasquini, D. Francati, G. Ateniese, CCS 2022, doi:10.1145/3548606.3560557 (arXiv:2111.07380).
+    """
+
+    victim: Any
+    manipulation: Literal["suppress", "canary"] = "suppress"
+    targets: int = 6
+    at_once: int = 6
+    first: int = 4
+    compared: bool = False
+
+    def __post_init__(self) -> None:
+        require_fields(
+            self,
+            ACTIVE,
+            manipulation=one_of("suppress", "canary"),
+            targets=at_least(1),
+            at_once=at_least(1),
+            first=at_least(0),
+        )
+
+    @property
+    def text(self) -> str:
+        """The adversary's name: its manipulation and budget."""
+        told = ("manipulation", "targets", "at_once", "first")
+        return f"{ACTIVE}:" + ",".join(f"{name}={getattr(self, name)}" for name in told)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Those of the protocol, with what nobody asks of a crafted round left out.
+
+        Raises
+        ------
+        InputError
+            If the protocol, or its scenario, is none that the manipulation works on.
+        """
+        victim = self.victim
+        if not isinstance(victim, FedMVMF) or not victim.published:
+            raise InputError(
+                "the victim of an active server must be fedmvmf without switches, whose server sees decrypted "
+                "sums; elsewhere it sees none, or every row"
+            )
+        works = {"suppress": ("semi-als", "include-unrated"), "canary": ("semi-als",)}[self.manipulation]
+        kept_open = self.manipulation == "canary" and victim.weighting == "include-unrated"
+        if kept_open or not {victim.update, victim.weighting} & {*works}:
+            raise InputError(
+                f"manipulation {self.manipulation} must have the update semi-als"
+                f"{' in observed-only' if kept_open else ''}, or for suppress the weighting include-unrated; "
+                f"got {victim.update}/{victim.weighting}"
+            )
+        if self.at_once > victim.factors:
+            raise InputError(
+                f"at_once of an active server must be at most the {victim.factors} factors, got {self.at_once}"
+            )
+        can = victim.capabilities
+        obstacle = can.sampling_obstacle
+        if self._planted:
+            obstacle = "clients must send rows of all items, planted ones too; leave unrated-sampling out"
+        return Capabilities(
+            can.centralised, can.attackers, obstacle, item_server_rows=self._item_server_rows
+        )  # fmt: skip
+
+    @property
+    def _planted(self) -> bool:
+        """Whether items are added to the catalogue."""
+        return self.victim.update == "sgd"
+
+    def catalogue(self, ratings: Ratings) -> Ratings:
+        """The ratings among all items, planted ones after the others."""
+        if not self._planted:
+            return ratings
+        if ratings not in _PLANTED:
+            features = np.zeros((self.victim.factors, ratings.item_features.shape[1]))
+            _PLANTED[ratings] = replace(
+                ratings,
+                item_ids=np.concatenate([ratings.item_ids, ratings.item_ids[: self.victim.factors]]),
+                item_features=np.concatenate([ratings.item_features, features]),
+            )
+        return _PLANTED[ratings]
+
+    def init(self, ratings: Ratings, seed: int) -> State:
+        """The protocol's start, and who is targeted."""
+        targets = np.unique(np.arange(self.targets) * ratings.n_users // self.targets)
+        canaries = np.zeros(0, np.int64)
+        if self.manipulation == "canary":
+            alone = np.bincount(ratings.items, minlength=ratings.n_items)[ratings.items] == 1
+            targets, at = np.unique(ratings.users[alone], return_index=True)
+            targets, canaries = targets[: self.targets], ratings.items[alone][at][: self.targets]
+        return State(self.victim.init(self.catalogue(ratings), seed), targets, canaries)
+
+    def crafted(self, state: State, n_users: int) -> Crafted | None:
+        """What is sent in the next round; None where it is what an honest server would send."""
+        each = 2 if self._planted else 1
+        batch, phase = divmod(int(state.round) - self.first, each)
+        now = slice(batch * self.at_once, (batch + 1) * self.at_once)
+        targets = state.targets[now] if batch >= 0 else state.targets[:0]
+        if not targets.size or phase == 1:
+            return None
+        items, attributes = self.victim.broadcast(state.model)
+        k = items.shape[1]
+        own = np.zeros((n_users, k))
+        own[targets] = np.arange(k) // (k // self.at_once) == np.arange(targets.size)[:, None]
+        if self.manipulation == "canary":
+            marked = np.zeros_like(items)
+            at = np.arange(targets.size) * (k // self.at_once)
+            marked[state.canaries[now], at] = np.sqrt(self.victim.lambda_factors) or 1
+            return Crafted(marked, 0 * attributes, np.ones((n_users, k)))
+        if not self._planted:
+            return Crafted(items, attributes, own)
+        planted, victim = np.zeros_like(items), self.victim
+        size = (0.5 / victim.client_learning_rate - victim.lambda_factors) / victim.alpha
+        planted[-k:] = np.sqrt(max(size, 0)) * np.eye(k)
+        return Crafted(planted, 0 * attributes, 1 - own)
+
+    def _groups(
+        self, state: State, n_users: int
+    ) -> tuple[bool, list[tuple[Model, Int[np.ndarray, " users"]]]]:
+        """The state of the protocol as each group of clients is told it; whether they refuse to upload."""
+        crafted = self.crafted(state, n_users)
+        if crafted is None:
+            return False, [(state.model, np.arange(n_users))]
+        masks, group = np.unique(crafted.mask, axis=0, return_inverse=True)
+        told = [
+            state.model._replace(
+                item_factors=jnp.asarray(crafted.items * mask),
+                attribute_factors=jnp.asarray(crafted.attributes * mask),
+            )
+            for mask in masks
+        ]
+        refused = self.compared and crafted.differs
+        return refused, [(model, np.flatnonzero(group.ravel() == at)) for at, model in enumerate(told)]
+
+    def round(
+        self,
+        state: State,
+        ratings: Ratings,
+        received: Received | None = None,
+        sample: Sample | None = None,
+    ) -> State:
+        """One round; in a crafted one clients step with what they were sent, and the server does not."""
+        every = self.catalogue(ratings)
+        refused, groups = self._groups(state, ratings.n_users)
+        if self.crafted(state, ratings.n_users) is None:
+            return state._replace(model=self.victim.round(state.model, every, received, sample))
+        clients = np.array(state.model.client_factors)
+        if self.victim.update == "sgd" and not refused:
+            for model, users in groups:
+                clients[users] = self.victim.round(model, every, received, sample).client_factors[users]
+        model = state.model._replace(round=state.model.round + 1, client_factors=jnp.asarray(clients))
+        return state._replace(model=model)
+
+    def broadcast(self, state: State) -> tuple[np.ndarray, np.ndarray]:
+        """What is sent before it is masked: of each coordinate what those are told who are told any."""
+        crafted = self.crafted(state, state.model.client_factors.shape[0])
+        return self.victim.broadcast(state.model) if crafted is None else crafted[:2]
+
+    def uploads(
+        self, state: State, ratings: Ratings, users: np.ndarray, sample: Sample | None = None
+    ) -> Iterator[Rows]:
+        """Rows of the given clients, group by group of what they were sent."""
+        refused, groups = self._groups(state, ratings.n_users)
+        for model, group in [] if refused else groups:
+            if (some := np.intersect1d(users, group)).size:
+                yield from self.victim.uploads(model, self.catalogue(ratings), some, sample)
+
+    def user_factors(self, state: State, ratings: Ratings, sample: Sample | None = None) -> np.ndarray:
+        """P as it is used in this round."""
+        found = np.zeros(state.model.client_factors.shape)
+        for model, users in self._groups(state, ratings.n_users)[1]:
+            found[users] = self.victim.user_factors(model, self.catalogue(ratings), sample)[users]
+        return found
+
+    def _item_server_rows(self, state: State, ratings: Ratings) -> Float[np.ndarray, "items K"]:
+        return self.victim.item_server_rows(state.model, self.catalogue(ratings))
+
+    def manifest(self, ratings: Ratings, rounds: list[int]) -> Manifest:
+        """That of the protocol, seen by this adversary."""
+        manifest = self.victim.manifest(self.catalogue(ratings), rounds)
+        return manifest.model_copy(update={"adversary": self.text})
