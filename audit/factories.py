@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection, Iterable
 from functools import lru_cache
 from typing import Any, get_args, get_type_hints
 
@@ -34,9 +35,10 @@ def make_served(victim: Victim, server: str) -> Any:
     """Put a victim under an active server, given as the adversary's name; under an honest one it is itself."""
     if not server:
         return victim
-    from victims.protocols.active_server import ActiveServer
+    from victims.protocols.active_server import TOLD, ActiveServer
 
     name, options = named_options(server)
+    _refuse_unknown(name, options, TOLD, sorted(TOLD))
     return _validated(name, ActiveServer, {**options, "victim": victim})
 
 
@@ -139,11 +141,7 @@ def _make(group: str, name: str, options: dict[str, Any]) -> Any:
     found, what = entry(group, name), f"{group[:-1]} {name!r}"
     factory = found.load(what)
     known = _options_of(group, name)
-    for option in options:
-        if option not in known:
-            names = sorted(known - set(found.short))
-            meant = did_you_mean(option, names)
-            raise InputError(f"{name} has no option {option!r}{meant}; it takes {', '.join(names) or 'none'}")
+    _refuse_unknown(name, options, known, sorted(known - set(found.short)))
     options = {found.short.get(key, key): value for key, value in options.items()}
     values = {key: None if value == "none" else value for key, value in options.items()}
     try:
@@ -157,6 +155,15 @@ def _make(group: str, name: str, options: dict[str, Any]) -> Any:
     if found.package and (missing := broken_member(group, made)):
         raise InputError(f"{what} of {found.package} ({found.location}) {missing}")
     return made
+
+
+def _refuse_unknown(name: str, options: Iterable[str], known: Collection[str], listed: list[str]) -> None:
+    for option in options:
+        if option not in known:
+            meant = did_you_mean(option, listed)
+            raise InputError(
+                f"{name} has no option {option!r}{meant}; it takes {', '.join(listed) or 'none'}"
+            )
 
 
 def _validated(name: str, factory: type, values: dict[str, Any]) -> Any:

@@ -2,7 +2,7 @@
 
 Against servers who tell clients different things so that sums become the rows of a few (attack ``isolated``):
 every client signs a hash of the factors that it received, and hears those of all others before it uploads; 32
-bytes for each client and round. Pasquini, Francati and Ateniese 2022, section 6, propose it, and to derive the
+bytes for each client and round. Pasquini, Francati and Ateniese 2022 propose it, and to derive the
 masks of the sum from the hash, so that a sum over clients who differ is noise and nobody has to hear anybody.
 
 What this does not stop: a broadcast that is the same for everybody and crafted all the same (manipulation
@@ -27,7 +27,7 @@ class ComparedBroadcasts(Defense):
 
     References
     ----------
-    D. Pasquini, D. Francati, G. Ateniese, CCS 2022, doi:10.1145/3548606.3560557 (arXiv:2111.07380), section 6.
+    D. Pasquini, D. Francati, G. Ateniese, CCS 2022, doi:10.1145/3548606.3560557 (arXiv:2111.07380).
     """
 
     name: str = "compare-hashes"

@@ -130,6 +130,7 @@ def audit(
     from audit.epsilon.accounts import accounts_of
     from audit.experiments import auditing
     from audit.factories import make_defenses
+    from victims.transcript.adversaries import ACTIVE
 
     rounds = ",".join(map(str, plan.rounds))
     plan = auditing.settled(plan)
@@ -154,6 +155,8 @@ def audit(
     output.show(found.ratings.describe())
     _show_findings(output, found, title)
     output.show(COLUMNS)
+    for victim in found.victims if plan.adversary.startswith(ACTIVE) else ():
+        output.show(f"Active server, {victim.budget}")
     accounts = accounts_of(
         plan.victim, found.victims, [one for text in plan.defenses for one in make_defenses(text)],
         found.ratings, n_rounds=max(plan.rounds) + 1, seed=plan.seed, adversary=plan.adversary,

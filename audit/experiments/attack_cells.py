@@ -16,10 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from attacks.base import OPTIONAL, Identities, Reconstruction, all_abstain
-from attacks.sums.isolated import targets_of
+from attacks.base import Identities, Reconstruction, all_abstain
 from audit.code_identity import attack_code, code_used
-from audit.experiments.answers import SeededAttack, permutation_replicates, shuffled_scores
+from audit.experiments.answers import SeededAttack, permutation_replicates, select_users, shuffled_scores
 from audit.experiments.cells import Cell, Procedure, Say, cell_path, digest
 from audit.experiments.ladder import not_needed
 from audit.experiments.recordings import (
@@ -47,7 +46,6 @@ from audit.scoring.truth import Truth
 from audit.scoring.verdicts import INCONCLUSIVE, Score
 from audit.shell.progress import lasting
 from victims.protocols.base import Victim
-from victims.transcript.adversaries import ACTIVE
 from victims.transcript.recorded import Transcript
 from victims.transcript.view import View
 
@@ -172,7 +170,9 @@ def cells_of(attempts: Iterable[Attempt], content: str, directory: Path) -> list
             identity |= asdict(source) | {"code": code_used(source.victim, source.defenses)}
             name = f"{source.update}-{source.weighting}-{digest(identity)}"
             files, kind = files_of(directory / "transcripts" / name), source.scenario
-            obstacle = obstacle_of(source.victim, source.every_option, source.columns["defense"], source.server)
+            obstacle = obstacle_of(
+                source.victim, source.every_option, source.columns["defense"], source.server
+            )
         for attempt in of_source:
             readable = re.sub(r"[^\w.]+", "-", attempt.label)
             path = cell_path(directory, readable, {**identity, "attempt": _identity(attempt)})
@@ -284,12 +284,10 @@ def _answer(attempt: Attempt, view: View, truth: Truth | None, say: Say) -> Reco
     )
     if not (answer.obstacle and (declared.sums or declared.unsigned)):  # those say themselves what they lack
         answer = _without_own_clients(view, answer)
-    if view.adversary.startswith(ACTIVE) and answer.identities == Identities.CLIENTS:
-        answer = _select_users(answer, targets_of(view))
     of_sample = attempt.source is not None and attempt.source.users is not None
     if of_sample and truth is not None and answer.identities == Identities.CLIENTS:
         # a similarity server, say, knows something of clients who were not recorded, too
-        answer = _select_users(answer, np.intersect1d(answer.users, truth.users))
+        answer = select_users(answer, np.intersect1d(answer.users, truth.users))
     return answer
 
 
@@ -346,7 +344,7 @@ def _agreement(columns: Row, answer: Reconstruction, view: View, reference: Trut
     common = np.intersect1d(answer.users, reference.users)
     if not answer.applies or answer.identities != Identities.CLIENTS or not common.size:
         return []
-    scored = metric_rows(columns, _select_users(answer, common), view.manifest, reference)
+    scored = metric_rows(columns, select_users(answer, common), view.manifest, reference)
     about = "answers that are those of the undefended recording; there is no truth"
     return [
         {**row, "metric": AGREEMENT, "verdict": "", "reason": about}
@@ -390,27 +388,7 @@ def _without_own_clients(view: View, answer: Reconstruction) -> Reconstruction:
     obstacle = OWN_ROWS if view.adversary == "decrypter" else "" if others.any() else own_rows_alone(view)
     if obstacle:
         return all_abstain(answer.attack, answer.users, obstacle, answer.options)
-    return answer if others.all() else _select_users(answer, answer.users[others])
-
-
-def _select_users(answer: Reconstruction, users: np.ndarray) -> Reconstruction:
-    """The answers about some of the clients."""
-    blocks = []
-    for block in answer.blocks:
-        keep = np.isin(block.users, users)
-        given = {name: part[keep] for name in OPTIONAL if (part := getattr(block, name)) is not None}
-        kind, index = (part[keep] if part.shape[0] > 1 else part for part in (block.kind, block.index))
-        chosen = replace(block, users=block.users[keep], kind=kind, index=index, value=block.value[keep])
-        blocks += [replace(chosen, **given)] if keep.any() else []
-    kept = np.isin(answer.users, users)
-    return replace(
-        answer,
-        users=answer.users[kept],
-        blocks=tuple(blocks),
-        abstained={user: reason for user, reason in answer.abstained.items() if user in set(users.tolist())},
-        diagnostics={name: values[kept] for name, values in answer.diagnostics.items()},
-        factors=None if answer.factors is None else answer.factors.of(users),
-    )
+    return answer if others.all() else select_users(answer, answer.users[others])
 
 
 def _diagnostic_rows(columns: Row, answer: Reconstruction) -> list[Row]:

@@ -42,6 +42,7 @@ from victims.protocols.fedmvmf import State as Model
 from victims.transcript.adversaries import ACTIVE
 from victims.transcript.manifest import Manifest
 
+TOLD = ("manipulation", "targets", "at_once", "first")  # in the adversary's name
 _PLANTED: WeakKeyDictionary[Ratings, Ratings] = WeakKeyDictionary()
 
 
@@ -104,7 +105,7 @@ class ActiveServer:
 
     victim: Any
     manipulation: Literal["suppress", "canary"] = "suppress"
-    targets: int = 6
+    targets: int = 12
     at_once: int = 6
     first: int = 4
     compared: bool = False
@@ -122,8 +123,24 @@ class ActiveServer:
     @property
     def text(self) -> str:
         """The adversary's name: its manipulation and budget."""
-        told = ("manipulation", "targets", "at_once", "first")
-        return f"{ACTIVE}:" + ",".join(f"{name}={getattr(self, name)}" for name in told)
+        return f"{ACTIVE}:" + ",".join(f"{name}={getattr(self, name)}" for name in TOLD)
+
+    @property
+    def budget(self) -> str:
+        """What it does, how often, and what clients could notice of it, for people."""
+        rounds = -(-self.targets // self.at_once) * (2 if self._planted else 1)
+        told = f"{self.victim.update}/{self.victim.weighting}: {self.targets} clients are targeted in {rounds} rounds from round {self.first} on. "
+        if self.manipulation == "canary":
+            return told + "A client can notice that all factors but a few are zero; all are sent the same."
+        if self._planted:
+            return told + (
+                "In every second of these a client can notice that all factors are zero but those of items that "
+                "nobody knew, which are large; targets are sent others than the rest."
+            )
+        return told + (
+            "Clients who are not targets can notice that they are sent zeros, targets that of each factor "
+            f"{'all' if self.at_once == 1 else 'some'} coordinates are as they were."
+        )
 
     @property
     def capabilities(self) -> Capabilities:
