@@ -32,7 +32,7 @@ def make_victim(name: str, options: dict[str, Any] | None = None) -> Victim:
 
 
 def make_served(victim: Victim, server: str) -> Any:
-    """Put a victim under an active server, given as the adversary's name; under an honest one it is itself."""
+    """Put a victim under an active server, by the adversary's name; empty is an honest one."""
     if not server:
         return victim
     from victims.protocols.active_server import TOLD, ActiveServer

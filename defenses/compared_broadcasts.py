@@ -1,15 +1,13 @@
 """Clients compare hashes of what they were sent, and upload nothing in a round in which these differ.
 
-Against servers who tell clients different things so that sums become the rows of a few (attack ``isolated``):
-every client signs a hash of the factors that it received, and hears those of all others before it uploads; 32
-bytes for each client and round. Pasquini, Francati and Ateniese 2022 propose it, and to derive the
-masks of the sum from the hash, so that a sum over clients who differ is noise and nobody has to hear anybody.
+Against servers who tell clients different things so that sums become the rows of a few (attack ``isolated``).
+Every client signs a hash of the factors that it received and waits for those of all others: 32 bytes and a
+signature for each client and round. D. Pasquini, D. Francati and G. Ateniese (CCS 2022, arXiv:2111.07380)
+propose to have the masks of a sum depend on the hash instead, so that what differs does not add up.
 
-What this does not stop: a broadcast that is the same for everybody and crafted all the same (manipulation
-``canary``); a server that hands the hashes on, and they are not signed by keys that it did not choose; clients
-of its own among those who compare. It hides nothing from a server that is honest but curious. Any broadcast
-that differs for an honest reason (compression by client, late clients) stops the round, as one client who lies
-about its hash does.
+What this does not stop: a broadcast that is crafted and the same for everybody (manipulation ``canary``); a
+server that passes the hashes on, unless they are signed with keys that it did not hand out; whatever an
+honest but curious server reads. One client who lies about its hash stops a round.
 """
 
 from __future__ import annotations

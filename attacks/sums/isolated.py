@@ -1,20 +1,21 @@
-"""Rows of single clients in sums, isolated by a server that sent all others crafted factors.
+"""Rows of single clients in sums, isolated by a server that sent everybody else crafted factors.
 
-The adversary is active: it knows what it sent. Of ``victims.protocols.active_server`` it restates from its own
-name who was read in which round and in which coordinates: there the others' rows are zero, so a sum is the
-target's row, whatever was encrypted. ``grid`` reads the rows then, in one round and without the update rule.
+The adversary is active (``active-server``), and knows what it sent. Restated from its name: who is read in
+which round, in which coordinates. There all others' rows are zero, so that a sum is the target's row,
+whatever was encrypted; ``grid`` reads it, in one round and without the client's update rule.
 
-What it assumes: clients follow the protocol with whatever they are sent, decrypted sums without noise, alpha
-in include-unrated. About clients who were not targeted it says nothing.
+What it assumes: clients follow the protocol with whatever they are sent; decrypted sums without noise; alpha
+in include-unrated. Of clients who were not targeted it says nothing. A factor so small that its rows are of
+the size of what encryption rounds off is not read.
 
 References
 ----------
-D. Pasquini, D. Francati, G. Ateniese, CCS 2022, doi:10.1145/3548606.3560557 (arXiv:2111.07380).
+D. Pasquini, D. Francati, G. Ateniese, "Eluding Secure Aggregation in Federated Learning via Model
+Inconsistency", CCS 2022, doi:10.1145/3548606.3560557 (arXiv:2111.07380).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
 

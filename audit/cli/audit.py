@@ -130,7 +130,6 @@ def audit(
     from audit.epsilon.accounts import accounts_of
     from audit.experiments import auditing
     from audit.factories import make_defenses
-    from victims.transcript.adversaries import ACTIVE
 
     rounds = ",".join(map(str, plan.rounds))
     plan = auditing.settled(plan)
@@ -155,8 +154,8 @@ def audit(
     output.show(found.ratings.describe())
     _show_findings(output, found, title)
     output.show(COLUMNS)
-    for victim in found.victims if plan.adversary.startswith(ACTIVE) else ():
-        output.show(f"Active server, {victim.budget}")
+    for budget in found.budgets:
+        output.show(f"Active server, {budget}")
     accounts = accounts_of(
         plan.victim, found.victims, [one for text in plan.defenses for one in make_defenses(text)],
         found.ratings, n_rounds=max(plan.rounds) + 1, seed=plan.seed, adversary=plan.adversary,

@@ -43,6 +43,7 @@ from victims.common.errors import InputError
 from victims.common.files import refuse_unwritable, write_text
 from victims.common.validation import or_none, require
 from victims.data.ratings import Ratings
+from victims.protocols.active_server import ActiveServer
 from victims.protocols.base import Victim
 from victims.recording import manifest_of
 from victims.transcript.adversaries import ACTIVE, names_of
@@ -73,6 +74,11 @@ class Audited:
     def victims(self) -> list[Victim]:
         """The victim of each scenario."""
         return [source_of(self.plan, *scenario).make() for scenario in self.plan.scenarios]
+
+    @property
+    def budgets(self) -> list[str]:
+        """What an active server does in each scenario, and what clients could notice of it."""
+        return [victim.budget for victim in self.victims if isinstance(victim, ActiveServer)]
 
 
 def usual_attacks(

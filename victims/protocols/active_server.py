@@ -1,25 +1,26 @@
-"""A server that sends clients crafted factors, so that sums over all of them become the rows of a few.
+"""A server that sends clients crafted factors, so that sums over all clients become the rows of a few.
 
-Every other server here is honest but curious; this one is malicious, and said so: what it recorded is that of
-the adversary ``active-server:...``, whose text is its whole manipulation and budget. Where clients solve for
-their factor (semi-als, Eq. (8)), one who is sent zeros has p = 0 and uploads rows of zeros, c e p, under any
-encryption. One who is sent some coordinates of Q alone has a p in these coordinates alone. So with the K
-coordinates dealt out among targets, and zeros sent to all others, coordinates of a sum are rows of one client
-each (``suppress``; D. Pasquini, D. Francati, G. Ateniese, CCS 2022, arXiv:2111.07380, suppress a gradient).
+Every other server here is honest but curious; this one is malicious, and every name says so: what it recorded
+is that of the adversary ``active-server:...``, whose text is its whole manipulation and budget.
 
-Where the factor is kept (sgd), one crafted round goes before: in include-unrated the server adds to the
-catalogue an item for each coordinate, which nobody rated, with the factor s e_k, all others being zeros; a step
-is then p_k <- (1 - 2 gamma lambda2 - 2 gamma alpha s^2) p_k, zero for s^2 = (1 / (2 gamma) - lambda2) / alpha.
-Clients are sent the coordinates that they are to lose; in the round that is read all are sent the same Q.
+``suppress``. Where clients solve for their factor (semi-als, Eq. (8)), one who is sent zeros has p = 0 and
+uploads rows c e p of zeros, under any encryption; that is the gradient suppression of D. Pasquini, D.
+Francati and G. Ateniese (CCS 2022, arXiv:2111.07380). One who is sent some coordinates of Q has a p in these
+alone. So the K coordinates are dealt out among targets and all others are sent zeros: coordinates of each sum
+are then rows of one client each.
 
-``canary`` sends everybody the same: zeros, but for up to K items of the catalogue that one client each rated
-(the lists of rated items are in the open in observed-only). Whoever rated none of them has p = 0.
+Where the factor is kept (sgd) a crafted round goes before, in include-unrated: the server adds to the
+catalogue an item for each coordinate, which nobody rated, with the factor s e_k, and sends zeros for all
+others. A step is then p_k <- (1 - 2 gamma lambda2 - 2 gamma alpha s^2) p_k, zero for s^2 = (1 / (2 gamma) -
+lambda2) / alpha. Each client is sent the coordinates that it is to lose; in the round that is read all are
+sent the same Q.
 
-The server takes no step in crafted rounds, and one cipher, key or mask more or less changes nothing of this.
-What a client can notice: in ``suppress`` those who are no targets are sent zeros, or factors of the size s of
-items that they never saw, and a target with as many coordinates as Q the honest factors; in ``canary``
-everybody is sent zeros but for a few items. Clients who compare what they were sent (defense
-``compare-hashes``) notice that it differs, which in ``canary`` it does not.
+``canary`` sends everybody the same: zeros, but for up to K items that one client each has rated (item sets
+are in the open in observed-only). Whoever rated none of them has p = 0.
+
+The server takes no step in crafted rounds. What a client can notice is ``ActiveServer.budget``. Clients who
+compare what they were sent (defense ``compare-hashes``) notice that it differs, which in ``canary`` it does
+not.
 """
 
 from __future__ import annotations
@@ -129,13 +130,14 @@ class ActiveServer:
     def budget(self) -> str:
         """What it does, how often, and what clients could notice of it, for people."""
         rounds = -(-self.targets // self.at_once) * (2 if self._planted else 1)
-        told = f"{self.victim.update}/{self.victim.weighting}: {self.targets} clients are targeted in {rounds} rounds from round {self.first} on. "
+        told = f"{self.victim.update}/{self.victim.weighting}: {self.targets} clients are targeted in "
+        told += f"{rounds} rounds from round {self.first} on. "
         if self.manipulation == "canary":
             return told + "A client can notice that all factors but a few are zero; all are sent the same."
         if self._planted:
             return told + (
-                "In every second of these a client can notice that all factors are zero but those of items that "
-                "nobody knew, which are large; targets are sent others than the rest."
+                "In every second one a client can notice that all factors are zero but those of new items, "
+                "which are large, and targets are sent others than the rest."
             )
         return told + (
             "Clients who are not targets can notice that they are sent zeros, targets that of each factor "
@@ -154,8 +156,8 @@ class ActiveServer:
         victim = self.victim
         if not isinstance(victim, FedMVMF) or not victim.published:
             raise InputError(
-                "the victim of an active server must be fedmvmf without switches, whose server sees decrypted "
-                "sums; elsewhere it sees none, or every row"
+                "the victim of an active server must be fedmvmf without switches, whose server sees "
+                "decrypted sums; elsewhere it sees none, or every row"
             )
         works = {"suppress": ("semi-als", "include-unrated"), "canary": ("semi-als",)}[self.manipulation]
         kept_open = self.manipulation == "canary" and victim.weighting == "include-unrated"
@@ -167,7 +169,7 @@ class ActiveServer:
             )
         if self.at_once > victim.factors:
             raise InputError(
-                f"at_once of an active server must be at most the {victim.factors} factors, got {self.at_once}"
+                f"at_once of {ACTIVE} must be at most the {victim.factors} factors, got {self.at_once}"
             )
         can = victim.capabilities
         obstacle = can.sampling_obstacle
