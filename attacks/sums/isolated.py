@@ -50,7 +50,7 @@ def plan_of(view: View) -> list[Target]:
         return []
     options = dict(pair.split("=") for pair in told.split(","))
     targets, at_once, first = (int(options[name]) for name in ("targets", "at_once", "first"))
-    manifest, each = view.manifest, 2 if view.manifest.update == "sgd" else 1
+    manifest, each = view.manifest, 3 if view.manifest.update == "sgd" else 1
     clients = np.unique(np.arange(targets) * manifest.n_users // targets)
     if options["manipulation"] == "canary":
         clients = _alone(view.messages)[:targets]
@@ -77,7 +77,6 @@ def _alone(messages: Messages) -> Int[np.ndarray, " clients"]:
 def isolated(view: View) -> View:
     """The targets' rows, as if they had been uploaded in the clear."""
     manifest, rows = view.manifest, view.messages
-    n_read = manifest.n_items - (manifest.factors if manifest.update == "sgd" else 0)  # without planted items
     none = np.zeros(0, np.int32)
     parts = [(none, none, none.astype(np.int8), none, np.zeros((0, manifest.factors)))]
     for client, round_, own in plan_of(view):
@@ -90,7 +89,7 @@ def isolated(view: View) -> View:
             sent = np.flatnonzero((sender == client) & (rows.round[chunk] == round_))
             kind, index = rows.kind[chunk][sent], rows.index[chunk][sent]
             at = place[kind, index]
-            kept = (at >= 0) & ((kind != ITEM) | (index < n_read))
+            kept = at >= 0
             size = np.full(int(kept.sum()), client, np.int32)
             parts.append(
                 (np.full_like(size, round_), size, kind[kept], index[kept], sums.values[at[kept]] * own)

@@ -9,11 +9,11 @@ Francati and G. Ateniese (CCS 2022, arXiv:2111.07380). One who is sent some coor
 alone. So the K coordinates are dealt out among targets and all others are sent zeros: coordinates of each sum
 are then rows of one client each.
 
-Where the factor is kept (sgd) a crafted round goes before, in include-unrated: the server adds to the
-catalogue an item for each coordinate, which nobody rated, with the factor s e_k, and sends zeros for all
-others. A step is then p_k <- (1 - 2 gamma lambda2 - 2 gamma alpha s^2) p_k, zero for s^2 = (1 / (2 gamma) -
-lambda2) / alpha. Each client is sent the coordinates that it is to lose; in the round that is read all are
-sent the same Q.
+Where the factor is kept (sgd) two crafted rounds go before. All item factors are zero, and so are attribute
+factors, but for an attribute of each coordinate, whose factor is s e_k. With g = 2 gamma lambda1 and d = 1 -
+2 gamma lambda2 a step is p_k <- d p_k + g s (x - s p_k), so that g s^2 = d leaves p_k = g s x, and in the
+second round s (1 + sqrt(1 + 4 d^2)) / (2 d) leaves 0, for both values of x. A client is sent the coordinates
+that it is to lose; in the round that is read all are sent the same, honest factors.
 
 ``canary`` sends everybody the same: zeros, but for up to K items that one client each has rated (item sets
 are in the open in observed-only). Whoever rated none of them has p = 0.
@@ -26,9 +26,8 @@ not.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
-from weakref import WeakKeyDictionary
 
 import jax.numpy as jnp
 import numpy as np
@@ -44,7 +43,6 @@ from victims.transcript.adversaries import ACTIVE
 from victims.transcript.manifest import Manifest
 
 TOLD = ("manipulation", "targets", "at_once", "first")  # in the adversary's name
-_PLANTED: WeakKeyDictionary[Ratings, Ratings] = WeakKeyDictionary()
 
 
 class State(NamedTuple):
@@ -88,14 +86,14 @@ class ActiveServer:
     victim : FedMVMF
         The protocol that clients follow.
     manipulation : "suppress" or "canary"
-        ``suppress`` for semi-als, and for sgd in include-unrated; ``canary`` for semi-als in observed-only.
+        ``canary`` is for semi-als in observed-only.
     targets : int
         Clients to read, >= 1: evenly spaced in ``suppress``, the first who alone rated an item in ``canary``,
         as many as there are.
     at_once : int
         Targets of a round, 1 to K; each has as many coordinates as there are for all.
     first : int
-        The first crafted round, >= 0: from then on each ``at_once`` targets take one round, in sgd two.
+        The first crafted round, >= 0: from then on each ``at_once`` targets take one round, in sgd three.
     compared : bool
         Whether clients compare what they were sent, and upload nothing in rounds in which it differs.
 
@@ -129,15 +127,15 @@ class ActiveServer:
     @property
     def budget(self) -> str:
         """What it does, how often, and what clients could notice of it, for people."""
-        rounds = -(-self.targets // self.at_once) * (2 if self._planted else 1)
+        rounds = -(-self.targets // self.at_once) * self._n_rounds
         told = f"{self.victim.update}/{self.victim.weighting}: {self.targets} clients are targeted in "
         told += f"{rounds} rounds from round {self.first} on. "
         if self.manipulation == "canary":
             return told + "A client can notice that all factors but a few are zero; all are sent the same."
-        if self._planted:
+        if self._n_rounds > 1:
             return told + (
-                "In every second one a client can notice that all factors are zero but those of new items, "
-                "which are large, and targets are sent others than the rest."
+                "In two of three a client can notice that all factors are zero but those of a few "
+                "attributes, which are large, and targets are sent fewer of these."
             )
         return told + (
             "Clients who are not targets can notice that they are sent zeros, targets that of each factor "
@@ -159,61 +157,57 @@ class ActiveServer:
                 "the victim of an active server must be fedmvmf without switches, whose server sees "
                 "decrypted sums; elsewhere it sees none, or every row"
             )
-        works = {"suppress": ("semi-als", "include-unrated"), "canary": ("semi-als",)}[self.manipulation]
-        kept_open = self.manipulation == "canary" and victim.weighting == "include-unrated"
-        if kept_open or not {victim.update, victim.weighting} & {*works}:
+        scenario = f"{victim.update}/{victim.weighting}"
+        if self.manipulation == "canary" and scenario != "semi-als/observed-only":
             raise InputError(
-                f"manipulation {self.manipulation} must have the update semi-als"
-                f"{' in observed-only' if kept_open else ''}, or for suppress the weighting include-unrated; "
-                f"got {victim.update}/{victim.weighting}"
+                "canary must have semi-als/observed-only, where factors are solved for and item sets are in "
+                f"the open, got {scenario}; use manipulation=suppress"
+            )
+        if victim.update == "sgd" and not (self._decay > 0 and victim.lambda_attributes > 0):
+            raise InputError(
+                "lambda_attributes must be > 0, and 2 client_learning_rate lambda_factors < 1, where an "
+                "active server erases factors that clients keep (sgd); use the update semi-als"
             )
         if self.at_once > victim.factors:
             raise InputError(
                 f"at_once of {ACTIVE} must be at most the {victim.factors} factors, got {self.at_once}"
             )
         can = victim.capabilities
-        obstacle = can.sampling_obstacle
-        if self._planted:
-            obstacle = "clients must send rows of all items, planted ones too; leave unrated-sampling out"
         return Capabilities(
-            can.centralised, can.attackers, obstacle, item_server_rows=self._item_server_rows
-        )  # fmt: skip
+            can.centralised, can.attackers, can.sampling_obstacle, item_server_rows=self._item_server_rows
+        )
 
     @property
-    def _planted(self) -> bool:
-        """Whether items are added to the catalogue."""
-        return self.victim.update == "sgd"
+    def _n_rounds(self) -> int:
+        """Rounds for each ``at_once`` targets."""
+        return 3 if self.victim.update == "sgd" else 1
 
-    def catalogue(self, ratings: Ratings) -> Ratings:
-        """The ratings among all items, planted ones after the others."""
-        if not self._planted:
-            return ratings
-        if ratings not in _PLANTED:
-            features = np.zeros((self.victim.factors, ratings.item_features.shape[1]))
-            _PLANTED[ratings] = replace(
-                ratings,
-                item_ids=np.concatenate([ratings.item_ids, ratings.item_ids[: self.victim.factors]]),
-                item_features=np.concatenate([ratings.item_features, features]),
-            )
-        return _PLANTED[ratings]
+    @property
+    def _decay(self) -> float:
+        """Of a kept factor in a step."""
+        return 1 - 2 * self.victim.client_learning_rate * self.victim.lambda_factors
 
     def init(self, ratings: Ratings, seed: int) -> State:
         """The protocol's start, and who is targeted."""
+        if self._n_rounds > 1 and ratings.n_attributes < self.victim.factors:
+            raise InputError(
+                f"attributes must be at least the {self.victim.factors} factors where an active server "
+                f"erases factors that clients keep (sgd), got {ratings.n_attributes}; use the update semi-als"
+            )
         targets = np.unique(np.arange(self.targets) * ratings.n_users // self.targets)
         canaries = np.zeros(0, np.int64)
         if self.manipulation == "canary":
             alone = np.bincount(ratings.items, minlength=ratings.n_items)[ratings.items] == 1
             targets, at = np.unique(ratings.users[alone], return_index=True)
             targets, canaries = targets[: self.targets], ratings.items[alone][at][: self.targets]
-        return State(self.victim.init(self.catalogue(ratings), seed), targets, canaries)
+        return State(self.victim.init(ratings, seed), targets, canaries)
 
     def crafted(self, state: State, n_users: int) -> Crafted | None:
         """What is sent in the next round; None where it is what an honest server would send."""
-        each = 2 if self._planted else 1
-        batch, phase = divmod(int(state.round) - self.first, each)
+        batch, phase = divmod(int(state.round) - self.first, self._n_rounds)
         now = slice(batch * self.at_once, (batch + 1) * self.at_once)
         targets = state.targets[now] if batch >= 0 else state.targets[:0]
-        if not targets.size or phase == 1:
+        if not targets.size or phase == 2:
             return None
         items, attributes = self.victim.broadcast(state.model)
         k = items.shape[1]
@@ -224,12 +218,13 @@ class ActiveServer:
             at = np.arange(targets.size) * (k // self.at_once)
             marked[state.canaries[now], at] = np.sqrt(self.victim.lambda_factors) or 1
             return Crafted(marked, 0 * attributes, np.ones((n_users, k)))
-        if not self._planted:
+        if self._n_rounds == 1:
             return Crafted(items, attributes, own)
-        planted, victim = np.zeros_like(items), self.victim
-        size = (0.5 / victim.client_learning_rate - victim.lambda_factors) / victim.alpha
-        planted[-k:] = np.sqrt(max(size, 0)) * np.eye(k)
-        return Crafted(planted, 0 * attributes, 1 - own)
+        victim, erasing, decay = self.victim, np.zeros_like(attributes), self._decay
+        size = np.sqrt(decay / (2 * victim.client_learning_rate * victim.lambda_attributes))
+        size *= 1 if phase == 0 else (1 + np.sqrt(1 + 4 * decay**2)) / (2 * decay)
+        erasing[:k] = size * np.eye(k)
+        return Crafted(0 * items, erasing, 1 - own)
 
     def _groups(
         self, state: State, n_users: int
@@ -257,14 +252,13 @@ class ActiveServer:
         sample: Sample | None = None,
     ) -> State:
         """One round; in a crafted one clients step with what they were sent, and the server does not."""
-        every = self.catalogue(ratings)
         refused, groups = self._groups(state, ratings.n_users)
         if self.crafted(state, ratings.n_users) is None:
-            return state._replace(model=self.victim.round(state.model, every, received, sample))
+            return state._replace(model=self.victim.round(state.model, ratings, received, sample))
         clients = np.array(state.model.client_factors)
         if self.victim.update == "sgd" and not refused:
             for model, users in groups:
-                clients[users] = self.victim.round(model, every, received, sample).client_factors[users]
+                clients[users] = self.victim.round(model, ratings, received, sample).client_factors[users]
         model = state.model._replace(round=state.model.round + 1, client_factors=jnp.asarray(clients))
         return state._replace(model=model)
 
@@ -280,19 +274,19 @@ class ActiveServer:
         refused, groups = self._groups(state, ratings.n_users)
         for model, group in [] if refused else groups:
             if (some := np.intersect1d(users, group)).size:
-                yield from self.victim.uploads(model, self.catalogue(ratings), some, sample)
+                yield from self.victim.uploads(model, ratings, some, sample)
 
     def user_factors(self, state: State, ratings: Ratings, sample: Sample | None = None) -> np.ndarray:
         """P as it is used in this round."""
         found = np.zeros(state.model.client_factors.shape)
         for model, users in self._groups(state, ratings.n_users)[1]:
-            found[users] = self.victim.user_factors(model, self.catalogue(ratings), sample)[users]
+            found[users] = self.victim.user_factors(model, ratings, sample)[users]
         return found
 
     def _item_server_rows(self, state: State, ratings: Ratings) -> Float[np.ndarray, "items K"]:
-        return self.victim.item_server_rows(state.model, self.catalogue(ratings))
+        return self.victim.item_server_rows(state.model, ratings)
 
     def manifest(self, ratings: Ratings, rounds: list[int]) -> Manifest:
         """That of the protocol, seen by this adversary."""
-        manifest = self.victim.manifest(self.catalogue(ratings), rounds)
+        manifest = self.victim.manifest(ratings, rounds)
         return manifest.model_copy(update={"adversary": self.text})
