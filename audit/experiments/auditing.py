@@ -131,7 +131,7 @@ def settled(plan: Audit) -> Audit:
     for name in plan.attacks:  # a misspelt name must not cost the work before it
         make_attack(name, plan.attack_options.get(name))
     refuse_idle_options(plan.attack_options, plan.attacks)
-    check_adversary(plan.adversary)
+    check_adversary(plan.adversary, active=True)
     check_numbered(plan.adversary)
     for text in plan.defenses:
         make_defenses(text)
@@ -319,7 +319,7 @@ def audit_recording(
     for name in plan.attacks if plan.exhaustive else plan.attack_options:  # of all few are imported
         make_attack(name, plan.attack_options.get(name))
     refuse_idle_options(plan.attack_options, plan.attacks)
-    check_adversary(plan.adversary)
+    check_adversary(plan.adversary, active=True)
     truth = truth_of(plan, transcript)
     deadline = None if within is None else start + within
     cells = cells_on(plan, transcript, directory)

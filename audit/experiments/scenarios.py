@@ -181,8 +181,13 @@ def system_of(name: str) -> System:
     return SYSTEMS.get(name, System(name, name))
 
 
-def check_adversary(name: str) -> None:
-    """Refuse an adversary that no recording has."""
+def check_adversary(name: str, active: bool = False) -> None:
+    """Refuse an adversary that no recording has, and an active one where every server is honest."""
+    if name.startswith(ACTIVE) and not active:
+        raise InputError(
+            f"adversary {ACTIVE} must be one of `factorleak audit`, which runs a victim under it, got "
+            f"{name!r:.80}; take another one here"
+        )
     if name not in ADVERSARIES and not name.startswith((CLIENT, NEIGHBOUR, NEIGHBOURS, f"{ACTIVE}:")):
         raise InputError(f"adversary must be one of {', '.join(ADVERSARIES)}, got {name!r}")
 
