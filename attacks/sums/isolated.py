@@ -29,6 +29,8 @@ from victims.transcript.manifest import Manifest
 from victims.transcript.view import ITEM, Messages, View
 
 ACTIVE = "active-server"
+BUDGET = r":manipulation=(suppress|canary),targets=(\d{1,9}),at_once=(\d{1,9}),first=(\d{1,9})"
+TOLD = re.compile(ACTIVE + BUDGET, re.ASCII)
 HONEST = "the server is honest but curious; --adversary active-server is one that sends crafted factors"
 CLEAR = "nothing is encrypted: an active server sees each row as an honest one does"
 REFUSED = "clients uploaded nothing in the rounds that were to be read, for what they were sent differed"
@@ -44,15 +46,15 @@ class Target(NamedTuple):
 
 
 def plan_of(view: View) -> list[Target]:
-    """Everybody who is read, as the adversary's name says; none where the server is honest."""
-    name, _, told = view.adversary.partition(":")
-    if name != ACTIVE:
-        return []
-    options = dict(pair.split("=") for pair in told.split(","))
-    targets, at_once, first = (int(options[name]) for name in ("targets", "at_once", "first"))
+    """Everybody who is read, as the adversary's name says; none where it says nothing of the kind."""
     manifest, each = view.manifest, 3 if view.manifest.update == "sgd" else 1
-    clients = np.unique(np.arange(targets) * manifest.n_users // targets)
-    if options["manipulation"] == "canary":
+    told = TOLD.fullmatch(view.adversary)
+    targets, at_once, first = (int(number) for number in told.groups()[1:]) if told else (0, 0, 0)
+    targets = min(targets, manifest.n_users)
+    if told is None or targets < 1 or not 1 <= at_once <= manifest.factors:
+        return []
+    clients = np.arange(targets) * manifest.n_users // targets
+    if told[1] == "canary":
         clients = _alone(view.messages)[:targets]
     block = np.arange(manifest.factors) // (manifest.factors // at_once)
     return [
@@ -86,7 +88,7 @@ def isolated(view: View) -> View:
         place = np.full((2, manifest.n_items + manifest.n_attributes), -1)
         place[sums.kind, sums.index] = np.arange(sums.kind.size)
         for chunk, sender in enumerate(rows.sender):
-            sent = np.flatnonzero((sender == client) & (rows.round[chunk] == round_))
+            sent = np.flatnonzero((sender == client) & (rows.round[chunk] == round_) & (rows.kind[chunk] < 2))
             kind, index = rows.kind[chunk][sent], rows.index[chunk][sent]
             at = place[kind, index]
             kept = at >= 0

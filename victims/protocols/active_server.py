@@ -194,7 +194,8 @@ class ActiveServer:
                 f"attributes must be at least the {self.victim.factors} factors where an active server "
                 f"erases factors that clients keep (sgd), got {ratings.n_attributes}; use the update semi-als"
             )
-        targets = np.unique(np.arange(self.targets) * ratings.n_users // self.targets)
+        n = min(self.targets, ratings.n_users)
+        targets = np.arange(n) * ratings.n_users // n
         canaries = np.zeros(0, np.int64)
         if self.manipulation == "canary":
             alone = np.bincount(ratings.items, minlength=ratings.n_items)[ratings.items] == 1

@@ -156,9 +156,10 @@ def test_what_does_not_work_is_refused(victim, server, words):
 
 
 @pytest.mark.parametrize(
-    "told", ["", ":targets=9", ":manipulation=suppress,targets=0,at_once=1,first=1", ":manipulation=canary,targets=3,at_once=7,first=1"]
+    "told", ["", "targets=9", "manipulation=suppress,targets=0,at_once=1,first=1",
+             "manipulation=canary,targets=3,at_once=7,first=1"],
 )  # fmt: skip
 def test_a_recording_whose_adversary_says_nothing_usable_is_abstained_on(tmp_path, told):
     view = seen(tmp_path, served("semi-als", "observed-only", ""), SEALED)
-    found = Isolated().attack(replace(view, adversary=f"active-server{told}"), 0)
+    found = Isolated().attack(replace(view, adversary=f"active-server:{told}"), 0)
     assert len(found.abstained) == RATINGS.n_users
