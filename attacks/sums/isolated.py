@@ -16,6 +16,7 @@ Inconsistency", CCS 2022, doi:10.1145/3548606.3560557 (arXiv:2111.07380).
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
