@@ -71,9 +71,10 @@ def targets_of(view: View) -> Int[np.ndarray, " clients"]:
 
 def _alone(messages: Messages) -> Int[np.ndarray, " clients"]:
     """Clients who alone rated some item, by the lists of what they upload."""
-    sent = [np.concatenate(one) for one in (messages.sender, messages.kind, messages.index)]
-    rows = np.unique(np.stack(sent), axis=1)
-    sender, item = rows[0, rows[1] == ITEM], rows[2, rows[1] == ITEM]
+    sent = (np.concatenate(one) for one in (messages.sender, messages.kind, messages.index))
+    sender, kind, index = (one.astype(np.int64) for one in sent)
+    wide = index.max(initial=0) + 1
+    sender, item = np.divmod(np.unique((sender * wide + index)[kind == ITEM]), wide)
     return np.unique(sender[np.bincount(item)[item] == 1])
 
 
