@@ -128,7 +128,7 @@ class ActiveServer:
     def budget(self) -> str:
         """What it does, how often, and what clients could notice of it, for people."""
         rounds = -(-self.targets // self.at_once) * self._n_rounds
-        told = f"{self.victim.update}/{self.victim.weighting}: {self.targets} clients are targeted in "
+        told = f"{self.victim.update}/{self.victim.weighting}: up to {self.targets} clients are targeted, in "
         told += f"{rounds} rounds from round {self.first} on. "
         if self.manipulation == "canary":
             return told + "A client can notice that all factors but a few are zero; all are sent the same."

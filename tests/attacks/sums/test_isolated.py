@@ -11,6 +11,8 @@ import pytest
 from attacks.sums.aggregate import Aggregate
 from attacks.sums.isolated import CLEAR, HONEST, UNTARGETED, Isolated, isolated, targets_of
 from audit.experiments.answers import answered
+from audit.experiments.auditing import audit, settled
+from audit.experiments.plan import Audit
 from audit.factories import make_defenses, make_served, make_victim
 from audit.keys import view_of
 from victims.common.errors import InputError
@@ -163,3 +165,19 @@ def test_a_recording_whose_adversary_says_nothing_usable_is_abstained_on(tmp_pat
     view = seen(tmp_path, served("semi-als", "observed-only", ""), SEALED)
     found = Isolated().attack(replace(view, adversary=f"active-server:{told}"), 0)
     assert len(found.abstained) == RATINGS.n_users
+
+
+def test_an_audit_names_the_active_server_and_its_budget(tmp_path):
+    """In the adversary's column, with all of its budget, though the command named a part."""
+    asked = Audit(
+        updates=("semi-als",), weightings=("observed-only",), attacks=("isolated", "rated-set"),
+        adversary="active-server:targets=8", defenses=(SEALED,), rounds=(4, 5),
+    )  # fmt: skip
+    found = audit(settled(asked), lambda: RATINGS, tmp_path / "out")
+    name = "active-server:manipulation=suppress,targets=8,at_once=6,first=4"
+    assert {row["adversary"] for row in found.rows} == {name}
+    told = {row["metric"]: row for row in found.rows if row["attack"] == "isolated"}
+    assert (told["rated_rating_accuracy"]["value"], told["rated_rating_accuracy"]["n_users"]) == (1.0, 8)
+    (budget,) = found.budgets
+    assert "8 clients are targeted, in 2 rounds from round 4 on" in budget
+    assert "they are sent zeros" in budget
