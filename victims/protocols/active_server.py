@@ -134,8 +134,8 @@ class ActiveServer:
             return told + "A client can notice that all factors but a few are zero; all are sent the same."
         if self._n_rounds > 1:
             return told + (
-                "In two of three a client can notice that all factors are zero but those of a few "
-                "attributes, which are large, and targets are sent fewer of these."
+                "In two of three any client can notice that all factors are zero but those of a few "
+                "attributes, which are large, and of which targets are sent fewer; then its factor is zero."
             )
         return told + (
             "Clients who are not targets can notice that they are sent zeros, targets that of each factor "
