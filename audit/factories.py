@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection, Iterable
 from functools import lru_cache
 from typing import Any, get_args, get_type_hints
 
@@ -28,6 +29,17 @@ def make_attack(name: str, options: dict[str, Any] | None = None) -> Attack:
 def make_victim(name: str, options: dict[str, Any] | None = None) -> Victim:
     """Make a victim from its name and hyper-parameters."""
     return _make("victims", name, options or {})
+
+
+def make_served(victim: Victim, server: str) -> Any:
+    """Put a victim under an active server, by the adversary's name; empty is an honest one."""
+    if not server:
+        return victim
+    from victims.protocols.active_server import TOLD, ActiveServer
+
+    name, options = named_options(server)
+    _refuse_unknown(name, options, TOLD, sorted(TOLD))
+    return _validated(name, ActiveServer, {**options, "victim": victim})
 
 
 def problem_of(group: str, name: str) -> str:
@@ -129,20 +141,13 @@ def _make(group: str, name: str, options: dict[str, Any]) -> Any:
     found, what = entry(group, name), f"{group[:-1]} {name!r}"
     factory = found.load(what)
     known = _options_of(group, name)
-    for option in options:
-        if option not in known:
-            names = sorted(known - set(found.short))
-            meant = did_you_mean(option, names)
-            raise InputError(f"{name} has no option {option!r}{meant}; it takes {', '.join(names) or 'none'}")
+    _refuse_unknown(name, options, known, sorted(known - set(found.short)))
     options = {found.short.get(key, key): value for key, value in options.items()}
     values = {key: None if value == "none" else value for key, value in options.items()}
     try:
-        made: Any = _adapter_of(factory).validate_python({**values, **found.fixed})
-    except ValidationError as error:
-        wrong = first_complaint(error)
-        raise InputError(
-            f"{name} option {wrong}, got {wrong.got!s:.80}" if wrong.where else wrong.rule
-        ) from None
+        made = _validated(name, factory, {**values, **found.fixed})
+    except InputError:
+        raise
     except (Exception, SystemExit) as error:
         if not found.package:
             raise
@@ -150,6 +155,25 @@ def _make(group: str, name: str, options: dict[str, Any]) -> Any:
     if found.package and (missing := broken_member(group, made)):
         raise InputError(f"{what} of {found.package} ({found.location}) {missing}")
     return made
+
+
+def _refuse_unknown(name: str, options: Iterable[str], known: Collection[str], listed: list[str]) -> None:
+    for option in options:
+        if option not in known:
+            meant = did_you_mean(option, listed)
+            raise InputError(
+                f"{name} has no option {option!r}{meant}; it takes {', '.join(listed) or 'none'}"
+            )
+
+
+def _validated(name: str, factory: type, values: dict[str, Any]) -> Any:
+    try:
+        return _adapter_of(factory).validate_python(values)
+    except ValidationError as error:
+        wrong = first_complaint(error)
+        raise InputError(
+            f"{name} option {wrong}, got {wrong.got!s:.80}" if wrong.where else wrong.rule
+        ) from None
 
 
 @lru_cache(MOST_KEPT)  # a campaign makes the same components thousands of times, and this takes milliseconds

@@ -221,6 +221,10 @@ BUILT_IN: dict[str, dict[str, Entry]] = {
             "uploads encrypted, sums decrypted by clients (Mai & Pang 2022, Chai et al. 2021)",
             ideal={"ideal": "true"},
         ),
+        "compare-hashes": Entry(
+            "defenses.compared_broadcasts:ComparedBroadcasts",
+            "clients upload nothing where the factors that they were sent differ",
+        ),
         "secure-sum": Entry(
             "defenses.encryption:SecureSum",
             "rows masked in pairs, so that nobody sees more than sums over clients",
@@ -276,6 +280,14 @@ BUILT_IN: dict[str, dict[str, Entry]] = {
         "aggregate": Entry(
             "attacks.sums.aggregate:Aggregate",
             "sums, decrypted or told by broadcasts, taken apart contributor by contributor",
+            whole=True,
+            sums=True,
+            answers=(*QUESTIONS, SUMS),
+            cost=CHEAP,
+        ),
+        "isolated": Entry(
+            "attacks.sums.isolated:Isolated",
+            "an active server's: rows of single clients in sums to which all others contribute zeros",
             whole=True,
             sums=True,
             answers=(*QUESTIONS, SUMS),

@@ -120,7 +120,7 @@ def start(victim: Victim, ratings: Ratings, defenses: Sequence[Defense], seed: i
     """A training before round 0."""
     check_together(victim, defenses)
     for defense in defenses:
-        ratings = defense.on_device(ratings, seed)
+        victim, ratings = defense.agreed(victim), defense.on_device(ratings, seed)
     run = Run(victim, ratings, tuple(defenses), seed, None, victim.init(ratings, seed))
     if not defenses:
         return run

@@ -156,6 +156,8 @@ def audit(
     output.show(found.ratings.describe())
     _show_findings(output, found, title)
     output.show(COLUMNS)
+    for budget in found.budgets:
+        output.show(f"Active server, {budget}")
     accounts = accounts_of(
         plan.victim, found.victims, [one for text in plan.defenses for one in make_defenses(text)],
         found.ratings, n_rounds=max(plan.rounds) + 1, seed=plan.seed, adversary=plan.adversary,

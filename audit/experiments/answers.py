@@ -26,6 +26,7 @@ from attacks.base import (
     silent,
 )
 from attacks.sums.aggregate import sums_of_others
+from attacks.sums.isolated import targets_of
 from audit.factories import make_attack
 from audit.plugins import said
 from audit.registry import Entry, entry
@@ -37,6 +38,7 @@ from audit.scoring.truth import Truth
 from audit.shell.debugging import HINT
 from victims.common.errors import InputError
 from victims.common.seeds import Purpose, generator
+from victims.transcript.adversaries import ACTIVE
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import ATTRIBUTE, ITEM, View, layout_of
 
@@ -99,7 +101,29 @@ def answered(
         return all_abstain(name, view.users, reason, {"seed": seed})
     for complaint in complaints(found, view):
         raise WrongAnswer(f"attack {name!r} {complaint}")
+    if view.adversary.startswith(ACTIVE) and found.identities == Identities.CLIENTS:
+        return select_users(found, targets_of(view))  # of others such a server asks nothing
     return found
+
+
+def select_users(answer: Reconstruction, users: np.ndarray) -> Reconstruction:
+    """The answers about some of the clients."""
+    blocks = []
+    for block in answer.blocks:
+        keep = np.isin(block.users, users)
+        given = {name: part[keep] for name in OPTIONAL if (part := getattr(block, name)) is not None}
+        kind, index = (part[keep] if part.shape[0] > 1 else part for part in (block.kind, block.index))
+        chosen = replace(block, users=block.users[keep], kind=kind, index=index, value=block.value[keep])
+        blocks += [replace(chosen, **given)] if keep.any() else []
+    kept = np.isin(answer.users, users)
+    return replace(
+        answer,
+        users=answer.users[kept],
+        blocks=tuple(blocks),
+        abstained={user: reason for user, reason in answer.abstained.items() if user in set(users.tolist())},
+        diagnostics={name: values[kept] for name, values in answer.diagnostics.items()},
+        factors=None if answer.factors is None else answer.factors.of(users),
+    )
 
 
 @dataclass(frozen=True)

@@ -9,16 +9,16 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from attacks.base import OPTIONAL, Identities, Reconstruction, all_abstain
+from attacks.base import Identities, Reconstruction, all_abstain
 from audit.code_identity import attack_code, code_used
-from audit.experiments.answers import SeededAttack, permutation_replicates, shuffled_scores
+from audit.experiments.answers import SeededAttack, permutation_replicates, select_users, shuffled_scores
 from audit.experiments.cells import Cell, Procedure, Say, cell_path, digest
 from audit.experiments.ladder import not_needed
 from audit.experiments.recordings import (
@@ -32,7 +32,7 @@ from audit.experiments.recordings import (
 from audit.experiments.results import Row, make_row
 from audit.experiments.rows import claimed_rows, failed_row, metric_rows
 from audit.experiments.scenarios import obstacle_of
-from audit.factories import make_victim
+from audit.factories import make_served, make_victim
 from audit.keys import view_of
 from audit.registry import entry, recorded_name
 from audit.scoring.ceiling import Ceiling
@@ -74,6 +74,7 @@ class Source:
     defenses: tuple[str, ...]
     seed: int
     train_on_received: bool = True
+    server: str = ""  # the adversary, where the server is active; empty: it is honest but curious
 
     @property
     def scenario(self) -> str:
@@ -97,7 +98,7 @@ class Source:
 
     def make(self) -> Victim:
         """Make the victim."""
-        return make_victim(self.victim, self.every_option)
+        return make_served(make_victim(self.victim, self.every_option), self.server)
 
 
 @dataclass(frozen=True)
@@ -173,7 +174,9 @@ def cells_of(attempts: Iterable[Attempt], content: str, directory: Path) -> list
             identity |= asdict(source) | {"code": code_used(source.victim, source.defenses)}
             name = f"{source.update}-{source.weighting}-{digest(identity)}"
             files, kind = files_of(directory / "transcripts" / name), source.scenario
-            obstacle = obstacle_of(source.victim, source.every_option, source.columns["defense"])
+            obstacle = obstacle_of(
+                source.victim, source.every_option, source.columns["defense"], source.server
+            )
         for attempt in of_source:
             readable = re.sub(r"[^\w.]+", "-", attempt.label)
             path = cell_path(directory, readable, {**identity, "attempt": _identity(attempt)})
@@ -296,7 +299,7 @@ def _answer(attempt: Attempt, view: View, truth: Truth | None, say: Say) -> Reco
     of_sample = attempt.source is not None and attempt.source.users is not None
     if of_sample and truth is not None and answer.identities == Identities.CLIENTS:
         # a similarity server, say, knows something of clients who were not recorded, too
-        answer = _select_users(answer, np.intersect1d(answer.users, truth.users))
+        answer = select_users(answer, np.intersect1d(answer.users, truth.users))
     return answer
 
 
@@ -353,7 +356,7 @@ def _agreement(columns: Row, answer: Reconstruction, view: View, reference: Trut
     common = np.intersect1d(answer.users, reference.users)
     if not answer.applies or answer.identities != Identities.CLIENTS or not common.size:
         return []
-    scored = metric_rows(columns, _select_users(answer, common), view.manifest, reference)
+    scored = metric_rows(columns, select_users(answer, common), view.manifest, reference)
     about = "answers that are those of the undefended recording; there is no truth"
     return [
         {**row, "metric": AGREEMENT, "verdict": "", "reason": about}
@@ -397,27 +400,7 @@ def _without_own_clients(view: View, answer: Reconstruction) -> Reconstruction:
     obstacle = OWN_ROWS if view.adversary == "decrypter" else "" if others.any() else own_rows_alone(view)
     if obstacle:
         return all_abstain(answer.attack, answer.users, obstacle, answer.options)
-    return answer if others.all() else _select_users(answer, answer.users[others])
-
-
-def _select_users(answer: Reconstruction, users: np.ndarray) -> Reconstruction:
-    """The answers about some of the clients."""
-    blocks = []
-    for block in answer.blocks:
-        keep = np.isin(block.users, users)
-        given = {name: part[keep] for name in OPTIONAL if (part := getattr(block, name)) is not None}
-        kind, index = (part[keep] if part.shape[0] > 1 else part for part in (block.kind, block.index))
-        chosen = replace(block, users=block.users[keep], kind=kind, index=index, value=block.value[keep])
-        blocks += [replace(chosen, **given)] if keep.any() else []
-    kept = np.isin(answer.users, users)
-    return replace(
-        answer,
-        users=answer.users[kept],
-        blocks=tuple(blocks),
-        abstained={user: reason for user, reason in answer.abstained.items() if user in set(users.tolist())},
-        diagnostics={name: values[kept] for name, values in answer.diagnostics.items()},
-        factors=None if answer.factors is None else answer.factors.of(users),
-    )
+    return answer if others.all() else select_users(answer, answer.users[others])
 
 
 def _diagnostic_rows(columns: Row, answer: Reconstruction) -> list[Row]:

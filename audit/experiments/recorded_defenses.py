@@ -64,7 +64,7 @@ SECURE_SUM = "secure-sum"
 ADVISED = ("laplace", "top-k", "quantise")  # families of which a few strengths are tried, from weak to strong
 CHEAPEST = ("rated-set", "aggregate")  # beside the attacks that leak, and those that adapt to a defense
 N_STRENGTHS = 3  # of each, but the strongest
-OF_CLIENTS = ("on_device", "set_up", "noise_scale")  # verbs that need what only a client knows
+OF_CLIENTS = ("agreed", "on_device", "set_up", "noise_scale")  # verbs that need what only a client knows
 
 
 # Defenses on a view

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from audit.factories import expanded, make_defenses, make_victim, scenarios_of
+from audit.factories import expanded, make_defenses, make_served, make_victim, scenarios_of
 from audit.registry import entry
 from victims.common.errors import InputError
 from victims.training import obstacle
-from victims.transcript.adversaries import ADVERSARIES, CLIENT, NEIGHBOUR, NEIGHBOURS
+from victims.transcript.adversaries import ACTIVE, ADVERSARIES, CLIENT, NEIGHBOUR, NEIGHBOURS
 
 PREFERRED = "include-unrated"
 
@@ -107,7 +107,7 @@ def _idealised(defense: str) -> str:
     return f"{name}:{','.join(filter(None, (options, *ideal)))}" if ideal else defense
 
 
-def obstacle_of(victim: str, options: Mapping[str, Any], defense: str) -> str:
+def obstacle_of(victim: str, options: Mapping[str, Any], defense: str, server: str = "") -> str:
     """Say why a victim cannot have a defense.
 
     Examples
@@ -115,7 +115,8 @@ def obstacle_of(victim: str, options: Mapping[str, Any], defense: str) -> str:
     >>> obstacle_of("mf", {}, "laplace"), obstacle_of("pdmfrec", {}, "paillier")[:23]
     ('', 'paillier needs a server')
     """
-    return obstacle(make_victim(victim, dict(options)), make_defenses(standing_in(defense) or "none"))
+    served = make_served(make_victim(victim, dict(options)), server)
+    return obstacle(served, make_defenses(standing_in(defense) or "none"))
 
 
 TESTED = 10  # ratings per user
@@ -180,9 +181,14 @@ def system_of(name: str) -> System:
     return SYSTEMS.get(name, System(name, name))
 
 
-def check_adversary(name: str) -> None:
-    """Refuse an adversary that no recording has."""
-    if name not in ADVERSARIES and not name.startswith((CLIENT, NEIGHBOUR, NEIGHBOURS)):
+def check_adversary(name: str, active: bool = False) -> None:
+    """Refuse an adversary that no recording has, and an active one where every server is honest."""
+    if name.startswith(ACTIVE) and not active:
+        raise InputError(
+            f"adversary {ACTIVE} must be one of `factorleak audit`, which runs a victim under it, got "
+            f"{name!r:.80}; take another one here"
+        )
+    if name not in ADVERSARIES and not name.startswith((CLIENT, NEIGHBOUR, NEIGHBOURS, f"{ACTIVE}:")):
         raise InputError(f"adversary must be one of {', '.join(ADVERSARIES)}, got {name!r}")
 
 
@@ -190,7 +196,7 @@ def check_numbered(adversary: str) -> None:
     """Refuse clients who are not named by their numbers: a recording of our own has no other names."""
     who, colon, numbers = adversary.partition(":")
     many = numbers.split(",") if f"{who}:" == NEIGHBOURS else [numbers]
-    if colon and not all(one.isascii() and one.isdigit() and len(one) < 10 for one in many):
+    if colon and who != ACTIVE and not all(one.isascii() and one.isdigit() and len(one) < 10 for one in many):
         raise InputError(
             f"adversary {who} must be clients by their numbers, as {who}:0, got {adversary!r:.80}"
         )

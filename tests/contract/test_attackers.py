@@ -28,13 +28,15 @@ GROUND = {
     "objective-noise": ("mf", "objective-noise"),
     "paillier": ("fedmvmf", "paillier:ideal=true"),
     "secure-sum": ("pdmfrec", "secure-sum"),
+    "compare-hashes": ("fedmvmf", "compare-hashes"),
 }
 # between them, all attacks that a declaration names
 ONCE = {"dpmf-yang", "fedmf", "objective-noise", "pdmfrec", "secure-sum"}
 SILENT = {
     ("decentralised-mf", "aggregate"),
     ("fedmf", "aggregate"),
-}  # about what a fellow client sees, not the server
+    ("compare-hashes", "isolated"),
+}  # about what a fellow client or an active server sees, not an honest server
 
 
 @pytest.fixture(scope="module")

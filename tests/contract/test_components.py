@@ -27,7 +27,7 @@ from victims.transcript.view import View
 
 ATTACKS = list(BUILT_IN["attacks"])
 VERBS = {"victims": {"init", "manifest"}, "attacks": {"attack"}, "defenses": {"Defense"}}
-INTERFACES = {"Victim", "Attack", "Defense"}
+INTERFACES = {"Victim", "Attack", "Defense", "ActiveServer"}  # the last wraps a victim, for an adversary
 READERS = [name for name in ATTACKS if not name.startswith("guess")]
 SOLVERS = [name for name in ATTACKS if name.startswith(("root-", "likelihood"))]
 # what computes for long meets one scenario, solvers one of each weighting and update in turn

@@ -89,6 +89,10 @@ class Defense:
         """Whether what is added to a row does not depend on the row."""
         return False
 
+    def agreed(self, victim: Victim[Any]) -> Victim[Any]:
+        """The protocol with what its clients agree on beside it, for which a server has to step otherwise."""
+        return victim
+
     def on_device(self, ratings: Ratings, seed: int) -> Ratings:
         """The ratings that clients train on."""
         return ratings

@@ -21,6 +21,7 @@ from victims.transcript.beside import clients_path
 from victims.transcript.manifest import Manifest
 from victims.transcript.messages import Sent, Sums
 
+ACTIVE = "active-server"  # and after a colon its manipulation and budget
 ADVERSARIES = {
     "server": "receives every client's upload, and decrypted sums, and knows what it broadcast",
     "server+client": "the server together with one client, whose key opens whatever is encrypted",
@@ -30,6 +31,7 @@ ADVERSARIES = {
     "client:N": "a client, by name or number: its own messages and the broadcast, which tells sums",
     "neighbour:N": "a client of a graph: what its neighbours send it, and what it holds",
     "neighbours:N,M": "several clients of a graph who put together what they receive and hold",
+    "active-server": "malicious: sends chosen clients crafted factors, so that sums are the rows of a few",
     "helper": "what clients send before the first round to be told their neighbours, and the graph",
 }
 
@@ -53,7 +55,9 @@ def party_of(path: Path, manifest: Manifest, decrypters: Int[np.ndarray, " rows"
         single = adversary.startswith(CLIENT)
         return Party(members[0], key=single, members=members, adds_up=not single)
     with_key = adversary == "server+client"
-    name = "server" if with_key else adversary
+    if adversary.startswith(ACTIVE) and not recorded.startswith(ACTIVE):
+        raise InputError(f"adversary {ACTIVE} needs a recording that it made; {path} is of an honest server")
+    name = "server" if with_key or adversary.startswith(ACTIVE) else adversary
     defaults = {"server": -1, "item-server": -2}
     party = manifest.parties.get(name.replace("-", "_"), manifest.parties.get(name, defaults.get(name)))
     if party is None and name in ADVERSARIES:
