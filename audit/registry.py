@@ -152,7 +152,7 @@ BUILT_IN: dict[str, dict[str, Entry]] = {
         ),
         "fedrec": Entry(
             "victims.protocols.fedrec:FedRec",
-            "F-NCF and F-LightGCN (Yuan et al. 2023): item embeddings and a shared network, implicit feedback",
+            "F-NCF and F-LightGCN (Yuan et al. 2023): item embeddings, a shared network, positives",
         ),
     },
     "defenses": {

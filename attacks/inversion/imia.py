@@ -1,10 +1,10 @@
 """IMIA: which items of an upload are positives, by training simulated clients on supposed labels.
 
 W. Yuan, C. Yang, Q. V. H. Nguyen, L. Cui, T. He, H. Yin, "Interaction-level Membership Inference Attack
-Against Federated Recommender Systems", WWW 2023, doi:10.1145/3543507.3583359 (arXiv:2301.10964), restated for
-F-NCF and F-LightGCN from the paper's idea and the authors' program.
+Against Federated Recommender Systems", WWW 2023, pp. 1053-1062, arXiv:2301.10964, restated for F-NCF and
+F-LightGCN from the authors' program (github.com/hi-weiyuan/FedRec_IMIA).
 
-The server knows V and the network that it broadcast, the local rule, and gamma, the share of positives among a
+The server knows V and the network that it broadcast, the local rule, and gamma, the share of positives of a
 client's items. It supposes labels at random, gamma of them positive, trains as the client would, from a user
 embedding of its own, and compares each simulated row with the uploaded one: labels of the nearest rows, a
 share lambda of all, are confirmed, and the rest is supposed anew, until there are enough positives.
@@ -14,6 +14,7 @@ Ours: gradients are set to 0 between steps, which the program's simulation leave
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import NamedTuple
@@ -21,6 +22,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jaxtyping import Array, Bool, Float
 
 from attacks.base import Estimates, Progress, Reconstruction, Scope, all_abstain, silent
@@ -30,7 +32,6 @@ from victims.common.validation import or_none, require_fields, strictly_between
 from victims.transcript.view import ITEM, Uploads, View
 
 MOST_SAMPLES = 1 << 17  # rows of clients that are simulated together
-BETA, SQUARES = 0.9, 0.999  # of Adam
 UNDECLARED = (
     "imia simulates clients of F-NCF or F-LightGCN, and the recording declares no scorer or network of these"
 )
@@ -77,27 +78,21 @@ def simulate(
     known: Known, user: Array, before: Array, network: Array, y: Array, real: Array, key: Array
 ) -> Float[Array, "samples K"]:
     """The change of the rows of clients that train on supposed labels ``y``."""
-    gradient = jax.grad(cross_entropy, argnums=1)
+    adam, slope = optax.adam(known.rate), jax.grad(cross_entropy, argnums=1)
 
     def step(carried: tuple, at: Array) -> tuple[tuple, None]:
-        client, mean, square, t = carried
-        slope = gradient(known, client, before, y, real, at)
-        mean = jax.tree.map(lambda m, g: BETA * m + (1 - BETA) * g, mean, slope)
-        square = jax.tree.map(lambda s, g: SQUARES * s + (1 - SQUARES) * g**2, square, slope)
-        rate = known.rate * jnp.sqrt(1 - SQUARES**t) / (1 - BETA**t)
-        moved = jax.tree.map(lambda c, m, s: c - rate * m / (jnp.sqrt(s) + 1e-8), client, mean, square)
-        new = moved, mean, square, t + 1
+        client, memory = carried
+        change, memory = adam.update(slope(known, client, before, y, real, at), memory)
+        new = optax.apply_updates(client, change), memory
         return jax.tree.map(lambda a, b: jnp.where(real[at].any(), a, b), new, carried), None
 
     def one_pass(carried: tuple, key: Array) -> tuple[tuple, None]:
         order = jnp.argsort(jnp.where(real > 0, jax.random.uniform(key, real.shape), 2.0))
         return jax.lax.scan(step, carried, order.reshape(-1, known.batch))
 
-    client = user, before, network
-    nothing = jax.tree.map(jnp.zeros_like, client)
-    start = client, nothing, nothing, jnp.float32(1)
-    (client, *_), _ = jax.lax.scan(one_pass, start, jax.random.split(key, known.passes))
-    return client[1] - before
+    start = (user, before, network), adam.init((user, before, network))
+    ((_, after, _), _), _ = jax.lax.scan(one_pass, start, jax.random.split(key, known.passes))
+    return after - before
 
 
 @dataclass(frozen=True)
@@ -116,7 +111,7 @@ class IMIA:
 
     References
     ----------
-    Yuan et al. 2023, doi:10.1145/3543507.3583359 (arXiv:2301.10964).
+    Yuan et al., WWW 2023, arXiv:2301.10964.
     """
 
     positive_share: float | None = None
@@ -194,7 +189,11 @@ class IMIA:
 
 
 def confirm(
-    distance, real: Bool[np.ndarray, "users rows"], gamma: float, share: float, rng: np.random.Generator
+    distance: Callable[[np.ndarray], np.ndarray],
+    real: Bool[np.ndarray, "users rows"],
+    gamma: float,
+    share: float,
+    rng: np.random.Generator,
 ) -> Bool[np.ndarray, "users rows"]:
     """Suppose labels and confirm those of the nearest rows, until each client has its positives."""
     n_rows = real.sum(axis=1)

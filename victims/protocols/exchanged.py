@@ -163,8 +163,8 @@ class SetUp:
     receiver: int | None  # the party of the manifest that they go to; None is everybody
     sender: Int[np.ndarray, " rows"]  # index is what the kind counts
     index: Int[np.ndarray, " rows"]  # index is what the kind counts
-    # one number of each row, or as many as the kind is wide; none where a row is its index alone
-    value: Float[np.ndarray, "rows *width"] | None = None
+    # one number of each row, or K where the kind has no width; none where a row is its index alone
+    value: Float[np.ndarray, " rows"] | Float[np.ndarray, "rows factors"] | None = None
 
 
 @runtime_checkable

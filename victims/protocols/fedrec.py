@@ -1,8 +1,8 @@
 """F-NCF and F-LightGCN: item embeddings and a network that all share, learned from positives and negatives.
 
 W. Yuan, C. Yang, Q. V. H. Nguyen, L. Cui, T. He, H. Yin, "Interaction-level Membership Inference Attack
-Against Federated Recommender Systems", WWW 2023, doi:10.1145/3543507.3583359 (arXiv:2301.10964), with what the
-text leaves open taken from the authors' program (github.com/hi-weiyuan/FedRec_IMIA).
+Against Federated Recommender Systems", WWW 2023, pp. 1053-1062, arXiv:2301.10964, with the
+settings of the authors' program (github.com/hi-weiyuan/FedRec_IMIA).
 
 ==========  ========================================================================================
 u_i         a client's embedding, which stays with it           ``client_factors``  (n_users, K)
@@ -17,9 +17,9 @@ uploads how its rows and the network changed; the server adds the means over cli
 without a row of an item counts as a change of 0.
 
 Both scorers put (user, item) through a network of ReLU layers of K, K / 2, K / 4, ... units and one output.
-``ncf`` takes u and v. ``lightgcn`` takes the mean of u and v and of what one step of propagation makes of them
-on the client's own graph, a star of its n positives: u + sum v_j / sqrt(n) over 2, v_j + u / sqrt(n) over 2,
-and v_j / 2 of items that are no positives.
+``ncf`` takes u and v. ``lightgcn`` takes the means of them and of what one step of propagation makes of them on
+the client's own graph, a star of its n positives: (u + sum v_j / sqrt(n)) / 2, (v_j + u / sqrt(n)) / 2, and
+v_j / 2 of items that are no positives.
 
 The server sees every row with its sender, V and the network. Defenses change the rows of items alone.
 """
@@ -28,8 +28,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
+from itertools import pairwise
 from typing import Any, Literal, NamedTuple
+from weakref import WeakKeyDictionary
 
 import jax
 import jax.numpy as jnp
@@ -93,7 +95,7 @@ def logits(
     """What the network says of a user and items."""
     layer = jnp.concatenate([jnp.broadcast_to(user, items.shape), items], axis=1)
     at = 0
-    for inputs, outputs in zip(widths, widths[1:], strict=False):
+    for inputs, outputs in pairwise(widths):
         weight = network[at : at + inputs * outputs].reshape(inputs, outputs)
         layer = (jax.nn.relu(layer) if at else layer) @ weight
         at += inputs * outputs + outputs
@@ -168,36 +170,8 @@ class Outcome(NamedTuple):
     network: Float[np.ndarray, "stepping parameters"]
 
 
-@dataclass(frozen=True, eq=False)
-class Training:
-    """A round of the clients; rows, network and server ask for its outcome, which is computed once."""
-
-    victim: FedRec
-    state: State
-
-    @cached_property
-    def outcome(self) -> Outcome:
-        """Train all who take part, in batches of similar size."""
-        victim, state, samples = self.victim, self.state, self.state.samples
-        taking_part = present(victim, len(state.client_factors), state.seed, state.round)
-        users = np.flatnonzero(taking_part.stepping)
-        first, count = samples.start[users], np.diff(samples.start)[users]
-        own = state.client_factors[users].copy()
-        items, network = np.zeros((samples.item.size, victim.factors), np.float32), state.network
-        changes = np.zeros((users.size, network.size), np.float32)
-        key = jax_key(state.seed, Purpose.FEDREC_ORDER, state.round)
-        keys = jax.random.split(key, len(state.client_factors))[users]
-        for group in size_classes(first, count, np.arange(samples.item.size), victim.ratings_of_a_step):
-            n, there = group.place.size, group.entry >= 0
-            entry, at = np.maximum(group.entry, 0), np.resize(group.place, len(group.entry))
-            before = state.item_factors[samples.item[entry]]
-            client = train(
-                victim.habits(group.steps), own[at], before, network, samples.label[entry], there, keys[at]
-            )
-            own[group.place], changes[group.place] = client.own[:n], np.asarray(client.network)[:n] - network
-            took = there[:n]
-            items[entry[:n][took]] = (np.asarray(client.items)[:n] - before[:n])[took]
-        return Outcome(users, taking_part.heard, own, items, changes)
+class Moment:
+    """A state's own key, under which what its round makes of the clients is kept for as long as it lives."""
 
 
 class State(NamedTuple):
@@ -209,7 +183,36 @@ class State(NamedTuple):
     client_factors: Float[np.ndarray, "users K"]
     seed: int
     samples: Samples
-    training: Training | None = None
+    moment: Moment
+
+
+# rows, the network and the server's step are asked for one after the other, and training takes long
+_OUTCOMES: WeakKeyDictionary[Moment, tuple[np.ndarray, Outcome]] = WeakKeyDictionary()
+
+
+def outcome_of(victim: FedRec, state: State) -> Outcome:
+    """Train all who take part, in batches of similar size."""
+    kept = _OUTCOMES.get(state.moment)
+    if kept is not None and kept[0] is state.item_factors:
+        return kept[1]
+    samples, network = state.samples, state.network
+    stepping, heard = present(victim, len(state.client_factors), state.seed, state.round)
+    users = np.flatnonzero(stepping)
+    first, count = samples.start[users], np.diff(samples.start)[users]
+    own, changes = state.client_factors[users].copy(), np.zeros((users.size, network.size), np.float32)
+    items = np.zeros((samples.item.size, victim.factors), np.float32)
+    keys = jax.random.split(jax_key(state.seed, Purpose.FEDREC_ORDER, state.round), stepping.size)[users]
+    for group in size_classes(first, count, np.arange(samples.item.size), victim.ratings_of_a_step):
+        n, there, entry = group.place.size, group.entry >= 0, np.maximum(group.entry, 0)
+        at, before = np.resize(group.place, len(entry)), state.item_factors[samples.item[entry]]
+        habits, label = victim.habits(group.steps), samples.label[entry]
+        client = train(habits, own[at], before, network, label, there, keys[at])
+        own[group.place], changes[group.place] = client.own[:n], np.asarray(client.network)[:n] - network
+        took = there[:n]
+        items[entry[:n][took]] = (np.asarray(client.items)[:n] - before[:n])[took]
+    outcome = Outcome(users, heard, own, items, changes)
+    _OUTCOMES[state.moment] = state.item_factors, outcome
+    return outcome
 
 
 @dataclass(frozen=True, eq=False)
@@ -271,7 +274,7 @@ class FedRec(Switches):
 
     References
     ----------
-    Yuan et al. 2023, doi:10.1145/3543507.3583359 (arXiv:2301.10964).
+    Yuan et al., WWW 2023, arXiv:2301.10964.
     """
 
     update: Literal["sgd"] = "sgd"
@@ -303,12 +306,12 @@ class FedRec(Switches):
             proximal=at_least(0),
             init_scale=or_none(above(0)),
         )
-        check_switches(self, "fedrec")
-        passes = "a client draws its minibatches anew in each pass"
-        refuse(self, "fedrec", {"order": "batch", "shuffle": "rounds"}, f"{passes}; batch_size=1 is one each")
+        passes = "a client draws minibatches anew in each pass, of one sample with batch_size=1"
+        refuse(self, "fedrec", {"order": "batch", "shuffle": "rounds"}, passes)
         refuse(self, "fedrec", {"reduction": "mean"}, "cross-entropy is a mean over the minibatch")
         refuse(self, "fedrec", {"upload": "delta"}, "Adam moves the rows that a client uploads the change of")
-        refuse(self, "fedrec", {"biases": None, "row_factor": "before"}, "a network scores the items")
+        refuse(self, "fedrec", {"biases": None}, "a network scores the items")
+        check_switches(self, "fedrec")
 
     @property
     def capabilities(self) -> Capabilities:
@@ -331,24 +334,23 @@ class FedRec(Switches):
         scale = self.init_scale or {"ncf": 1.0, "lightgcn": 0.1}[self.scorer]
         shapes = (ratings.n_items, self.factors), (ratings.n_users, self.factors)
         rngs = [generator(seed, Purpose.FEDREC_START, table) for table in range(3)]
-        tables = [(scale * r.standard_normal(s)).astype(np.float32) for r, s in zip(rngs, shapes, strict=False)]
+        tables = [
+            (scale * r.standard_normal(s)).astype(np.float32) for r, s in zip(rngs, shapes, strict=False)
+        ]
         widths = widths_of(self.factors, self.hidden_layers)
         layers = [
             rngs[2].uniform(-1, 1, (inputs + 1) * outputs) / np.sqrt(inputs)
-            for inputs, outputs in zip(widths, widths[1:], strict=False)
+            for inputs, outputs in pairwise(widths)
         ]
         samples = drawn(ratings, self.negatives, seed)
-        state = State(0, tables[0], np.concatenate(layers).astype(np.float32), tables[1], seed, samples)
-        return self._ready(state)
-
-    def _ready(self, state: State) -> State:
-        return state._replace(training=Training(self, state._replace(training=None)))
+        network = np.concatenate(layers).astype(np.float32)
+        return State(0, tables[0], network, tables[1], seed, samples, Moment())
 
     def round(
         self, state: State, ratings: Ratings, received: Received | None = None, sample: Sample | None = None
     ) -> State:
         """One round; the server uses the sums of item rows ``received`` instead of exact ones."""
-        outcome = _outcome(state)
+        outcome = outcome_of(self, state)
         heard, samples = outcome.heard, state.samples
         kept = np.repeat(heard, np.diff(samples.start))
         sums = (
@@ -362,9 +364,8 @@ class FedRec(Switches):
         network = state.network + outcome.network[heard[outcome.users]].mean(axis=0, dtype=np.float64)
         if not are_plausible(items, clients, network):
             raise diverged("fedrec", state.round, f"learning_rate (now {self.learning_rate:g})")
-        return self._ready(
-            State(state.round + 1, items, network.astype(np.float32), clients, state.seed, samples)
-        )
+        network = network.astype(np.float32)
+        return State(state.round + 1, items, network, clients, state.seed, samples, Moment())
 
     def broadcast(self, state: State) -> tuple[np.ndarray, np.ndarray]:
         """V as the clients receive it; there are no attributes."""
@@ -378,16 +379,18 @@ class FedRec(Switches):
         self, state: State, ratings: Ratings, users: np.ndarray, sample: Sample | None = None
     ) -> Iterator[Rows]:
         """Changes of the rows of the given clients, items ascending."""
-        outcome, samples = _outcome(state), state.samples
+        outcome, samples = outcome_of(self, state), state.samples
         users = users[outcome.heard[users]]
         count = np.diff(samples.start)[users]
         entry = ranges(samples.start[users], count)
         sender, kind = np.repeat(users, count).astype(np.int32), np.full(entry.size, ITEM, np.int8)
-        yield Rows(sender, kind, samples.item[entry].astype(np.int32), outcome.items[entry].astype(np.float64))
+        yield Rows(
+            sender, kind, samples.item[entry].astype(np.int32), outcome.items[entry].astype(np.float64)
+        )
 
     def shared_rows(self, state: State, ratings: Ratings, users: np.ndarray) -> Iterator[SetUp]:
         """The network as broadcast, and its changes by the given clients, K parameters a row."""
-        outcome = _outcome(state)
+        outcome = outcome_of(self, state)
         chosen = np.isin(outcome.users, users) & outcome.heard[outcome.users]
         for sender, receiver, table in (
             (np.array([SERVER]), None, state.network[None]),
@@ -424,11 +427,6 @@ class FedRec(Switches):
                 self, "fedrec", None, True, loss="logistic", link="sigmoid", optimizer="adam", **said
             ),
         )
-
-
-def _outcome(state: State) -> Outcome:
-    assert state.training is not None
-    return state.training.outcome
 
 
 def drawn(ratings: Ratings, negatives: int, seed: int) -> Samples:

@@ -509,7 +509,9 @@ class TranscriptWriter:
         same_length(sender=columns["sender"], index=index)
         if value is not None:
             if np.ndim(value) == 2:
-                columns["gradient"] = rows_of_numbers("value", array_of("value", value), self.manifest.factors)
+                columns["gradient"] = rows_of_numbers(
+                    "value", array_of("value", value), self.manifest.factors
+                )
             else:
                 columns["value"] = numbers_of("value", value)
             same_length(index=index, value=value)
