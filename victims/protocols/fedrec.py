@@ -17,9 +17,9 @@ uploads how its rows and the network changed; the server adds the means over cli
 without a row of an item counts as a change of 0.
 
 Both scorers put (user, item) through a network of ReLU layers of K, K / 2, K / 4, ... units and one output.
-``ncf`` takes u and v. ``lightgcn`` takes the means of them and of what one step of propagation makes of them on
-the client's own graph, a star of its n positives: (u + sum v_j / sqrt(n)) / 2, (v_j + u / sqrt(n)) / 2, and
-v_j / 2 of items that are no positives.
+``ncf`` takes u and v. ``lightgcn`` takes the means of them and of what one step of propagation makes of them
+on the client's own graph, a star of its n positives: (u + sum v_j / sqrt(n)) / 2, (v_j + u / sqrt(n)) / 2,
+and v_j / 2 of items that are no positives.
 
 The server sees every row with its sender, V and the network. Defenses change the rows of items alone.
 """

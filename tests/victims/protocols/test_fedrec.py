@@ -11,18 +11,14 @@ import pytest
 
 import factorleak as fl
 from audit.factories import make_defenses, make_victim
-from audit.scoring.score import score
-from audit.scoring.truth import read_truth
 from victims.data.ratings import Ratings
 from victims.data.synthetic import Synthetic, generate
 from victims.protocols.fedrec import NETWORK, widths_of
 from victims.recording import record
 from victims.training import sent_rows, start
-from victims.transcript.beside import truth_path
 from victims.transcript.reader import open_transcript
 
 SCORERS = ("ncf", "lightgcn")
-F1 = "rated_set_f1"
 
 
 def implicit(n_users: int, n_items: int, seed: int) -> Ratings:
@@ -95,15 +91,15 @@ def test_one_step_is_that_of_a_plain_program(scorer: str):
 def recorded(request, tmp_path_factory):
     """Forty clients of one round, all of whom take part."""
     path = tmp_path_factory.mktemp(request.param) / "r"
-    victim = make_victim("fedrec", {"scorer": request.param, "factors": 8, "batch_size": 32})
+    victim = make_victim("fedrec", {"scorer": request.param, "factors": 16, "batch_size": 32})
     record(victim, implicit(40, 120, 2), path, rounds=[0])
     return path
 
 
 def f1_of(path: Path, found) -> tuple[float, float]:
     """F1 of the positives, and its baseline."""
-    rows = score(found, open_transcript(path).manifest, read_truth(truth_path(path)), seed=0)
-    return next((row.value, row.baseline) for row in rows if row.metric == F1)
+    row = fl.score(found, transcript=path).set_index("metric").loc["rated_set_f1"]
+    return row["value"], row["baseline"]
 
 
 def test_positives_are_recovered(recorded: Path):
@@ -129,9 +125,9 @@ def test_permuted_uploads_are_at_chance(recorded: Path):
 def test_the_network_is_recorded_and_told(recorded: Path):
     view = open_transcript(recorded).view("server")
     told = view.told[NETWORK]
-    n_rows = -(-sum((a + 1) * b for a, b in ((16, 8), (8, 4), (4, 1))) // 8)
+    n_rows = -(-sum((a + 1) * b for a, b in pairwise(widths_of(16, 2))) // 16)
     assert (told.sender < 0).sum() == n_rows
-    assert told.numbers.shape == (41 * n_rows, 8)
+    assert told.numbers.shape == (41 * n_rows, 16)
     without = replace(view, told={})
     assert "no scorer or network" in fl.attack(without, "imia", progress=False).obstacle
 
@@ -156,7 +152,7 @@ def test_it_learns():
     ratings = implicit(30, 60, 6)
     run = start(make_victim("fedrec", {"factors": 8, "learning_rate": 0.01}), ratings, (), 0)
     seen = ratings.matrix().toarray() > 0
-    for round_ in range(5):
+    for round_ in range(12):
         run = run.trained(round_)
     scores = run.predictor(0).scores(np.arange(30))
     above = [(own[mine][:, None] > own[~mine]).mean() for own, mine in zip(scores, seen, strict=True)]
