@@ -187,14 +187,14 @@ class State(NamedTuple):
 
 
 # rows, the network and the server's step are asked for one after the other, and training takes long
-_OUTCOMES: WeakKeyDictionary[Moment, tuple[np.ndarray, Outcome]] = WeakKeyDictionary()
+_OUTCOMES: WeakKeyDictionary[Moment, tuple[FedRec, np.ndarray, Outcome]] = WeakKeyDictionary()
 
 
 def outcome_of(victim: FedRec, state: State) -> Outcome:
     """Train all who take part, in batches of similar size."""
     kept = _OUTCOMES.get(state.moment)
-    if kept is not None and kept[0] is state.item_factors:
-        return kept[1]
+    if kept is not None and kept[0] == victim and kept[1] is state.item_factors:
+        return kept[2]
     samples, network = state.samples, state.network
     stepping, heard = present(victim, len(state.client_factors), state.seed, state.round)
     users = np.flatnonzero(stepping)
@@ -211,7 +211,7 @@ def outcome_of(victim: FedRec, state: State) -> Outcome:
         took = there[:n]
         items[entry[:n][took]] = (np.asarray(client.items)[:n] - before[:n])[took]
     outcome = Outcome(users, heard, own, items, changes)
-    _OUTCOMES[state.moment] = state.item_factors, outcome
+    _OUTCOMES[state.moment] = victim, state.item_factors, outcome
     return outcome
 
 
