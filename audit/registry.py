@@ -150,6 +150,10 @@ BUILT_IN: dict[str, dict[str, Entry]] = {
             "matrix factorisation on random walks (Chen et al. 2018, as in Yang et al. 2022), no server",
             serverless=True,
         ),
+        "fedrec": Entry(
+            "victims.protocols.fedrec:FedRec",
+            "F-NCF and F-LightGCN (Yuan et al. 2023): item embeddings, a shared network, positives",
+        ),
     },
     "defenses": {
         "laplace": Entry(
@@ -264,6 +268,13 @@ BUILT_IN: dict[str, dict[str, Entry]] = {
             "one round under a differentiable rule: local steps or passes on copies, or a rule of one's own",
             whole=True,
             cost=Cost(1, 0, 2e-4),
+        ),
+        "imia": Entry(
+            "attacks.inversion.imia:IMIA",
+            "Yuan et al.'s attack on F-NCF and F-LightGCN: positives, by simulated clients",
+            per_client=True,
+            answers=("lists",),
+            cost=Cost(20, 2, 0),
         ),
         "eq24-printed": Entry(
             "attacks.closed_form.fedmf_eq24:Eq24",

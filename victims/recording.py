@@ -19,7 +19,7 @@ from victims.common.errors import InputError
 from victims.common.files import PRIVATE, replacing
 from victims.common.limits import Implausible, diverged
 from victims.data.ratings import Ratings
-from victims.protocols.base import Cipher, Defense, Holding, Network, Victim
+from victims.protocols.base import Cipher, Defense, Holding, Network, SetUp, Victim
 from victims.protocols.network import SERVER, Edges, Sums
 from victims.training import Run, each_message, formed_rows, start, sums_of
 from victims.transcript.beside import factors_path, key_path, truth_path, write_key, write_truth
@@ -64,6 +64,7 @@ class Exchange(NamedTuple):
     bias: Float[np.ndarray, " rows"] | None = None  # what everybody adds to predictions
     # what single clients know; None where rows go to one server, and nobody knows more than everybody
     holdings: Iterator[Holding] | None = None
+    shared: Iterator[SetUp] = iter(())  # about parameters that all share, beside the item factors
 
 
 def exchange_of(
@@ -86,7 +87,8 @@ def exchange_of(
     noise = _noise_scale(run, items, attributes, round_)
     bias = np.concatenate([run.state.biases.items, np.zeros(len(attributes))]) if run.can.has_biases else None
     holdings = None if network.edges is None else run.holdings(watched)
-    return Exchange(round_, items, attributes, sealed, noise, batches, sums, bias, holdings)
+    shared = iter(()) if run.can.shared_rows is None else run.can.shared_rows(run.state, run.ratings, users)
+    return Exchange(round_, items, attributes, sealed, noise, batches, sums, bias, holdings, shared)
 
 
 def decrypts_sums(run: Run) -> bool:
@@ -260,6 +262,8 @@ def write_exchange(writer: TranscriptWriter, exchange: Exchange) -> None:
             sent = batch.kind == ITEM
             columns = (column[sent] for column in (batch.index, batch.bias))
             writer.set_up(exchange.round, ITEM_BIAS, batch.sender[sent], SERVER, *columns)
+    for sent in exchange.shared:
+        writer.set_up(exchange.round, sent.kind, sent.sender, sent.receiver, sent.index, sent.value)
 
 
 def truth_columns(

@@ -59,6 +59,20 @@ VICTIMS = {  # other options, and the switches that are refused, with the reason
     "pdmfrec": ({}, PEERS),
     "dpmf-yang": ({}, PEERS),
     "dmf": ({}, PEERS),
+    "fedrec": (
+        {},
+        {
+            "order=per-rating": "draws minibatches anew",
+            "shuffle=never": "draws minibatches anew",
+            "shuffle=once": "draws minibatches anew",
+            "shuffle=rounds": "draws minibatches anew",
+            "upload=gradient": "Adam moves the rows",
+            "upload=weights": "Adam moves the rows",
+            "row_factor": "draws minibatches anew",
+            "biases=items": "a network scores the items",
+            "biases=both": "a network scores the items",
+        },
+    ),
 }
 
 

@@ -88,7 +88,7 @@ class Cut:
     """
 
     k: int = 10  # length of the list, >= 1
-    relevant: float = 4.0  # smallest rating that counts as relevant, in stars
+    relevant: float = 4.0  # smallest rating that counts as relevant, in stars; if none is, the highest level
 
     def __post_init__(self) -> None:
         require_fields(self, "a ranking", k=whole(1, 2**31 - 1), relevant=above(0))
@@ -108,6 +108,7 @@ class Quality(NamedTuple):
 
 def rank(chosen: Case, predict: Callable[[np.ndarray], np.ndarray], cut: Cut = PAPER) -> dict[str, Quality]:
     """Quality of a ranking in both readings."""
+    cut = replace(cut, relevant=min(cut.relevant, chosen.test.levels[-1]))  # implicit feedback is all 1
     per_user: dict[str, list[np.ndarray]] = {reading: [] for reading in READINGS}
     for users, actual, trained in _blocks(chosen):
         scores = predict(users)

@@ -203,6 +203,10 @@ class Capabilities:
         rows of this round: those that differ from what everybody knows.
     set_up : callable, optional
         (state, ratings) -> what is sent once, before the first round, and is no row of factors.
+    shared_rows : callable, optional
+        (state, ratings, users) -> what is sent in each round about parameters that all share beside the item
+        factors, of a declared kind of role other: as broadcast by the server, and by the given clients. No
+        defense changes it.
     predictor : callable, optional
         (state, ratings, sample) -> ``Predictor``; without it p . q, and the biases if there are any.
     stopped : callable, optional
@@ -226,6 +230,7 @@ class Capabilities:
     network: Callable[[Any, Ratings], Network] | None = None
     holdings: Callable[[Any, Ratings, Int[np.ndarray, " clients"]], Iterator[Holding]] | None = None
     set_up: Callable[[Any, Ratings], Iterator[SetUp]] | None = None
+    shared_rows: Callable[[Any, Ratings, Int[np.ndarray, " users"]], Iterator[SetUp]] | None = None
     predictor: Callable[[Any, Ratings, Sample | None], Predictor] | None = None
     stopped: Callable[[Any], bool] | None = None
     uploads_in_turn: Callable[[Any, Ratings, np.ndarray, Received | None], Iterator[Rows]] | None = None

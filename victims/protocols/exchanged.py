@@ -157,13 +157,14 @@ class Holding:
 
 @dataclass(frozen=True)
 class SetUp:
-    """Messages of one kind before the first round, which are no gradients."""
+    """Messages of one kind before the first round, or beside the rows of one, which are no gradients."""
 
     kind: str  # A declared kind of role other
-    receiver: int  # the party of the manifest that they go to
+    receiver: int | None  # the party of the manifest that they go to; None is everybody
     sender: Int[np.ndarray, " rows"]  # index is what the kind counts
     index: Int[np.ndarray, " rows"]  # index is what the kind counts
-    value: Float[np.ndarray, " rows"] | None = None  # none where a row is its index alone
+    # one number of each row, or K where the kind has no width; none where a row is its index alone
+    value: Float[np.ndarray, " rows"] | Float[np.ndarray, "rows factors"] | None = None
 
 
 @runtime_checkable

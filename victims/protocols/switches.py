@@ -176,7 +176,7 @@ def refuse(switches: Any, thing: str, needed: dict[str, Any], why: str) -> None:
 def rule_of(
     switches: Switches,
     rule: str | None,
-    rows: Literal["rated", "all"],
+    rows: Literal["rated", "all"] | None,
     moves_items: bool,
     **more: Any,
 ) -> ClientRule:

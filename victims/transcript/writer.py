@@ -483,11 +483,14 @@ class TranscriptWriter:
         round_: int | np.integer,
         kind: str,
         sender: Numbers,
-        receiver: int | np.integer,
+        receiver: int | np.integer | None,
         index: Numbers,
         value: Numbers | None,
     ) -> None:
-        """Write messages of a declared kind of role other, after the uploads of a round."""
+        """Write messages of a declared kind of role other, after the uploads of a round.
+
+        ``value`` has a number for each row, or a row of ``factors`` numbers where the kind has no width.
+        """
         number = self._checked_round(round_)
         if kind not in self._others:
             raise InputError(f"kind must be a declared one of role other, got {kind!r:.80}")
@@ -505,8 +508,13 @@ class TranscriptWriter:
         }
         same_length(sender=columns["sender"], index=index)
         if value is not None:
-            columns["value"] = numbers_of("value", value)
-            same_length(index=index, value=columns["value"])
+            if np.ndim(value) == 2:
+                columns["gradient"] = rows_of_numbers(
+                    "value", array_of("value", value), self.manifest.factors
+                )
+            else:
+                columns["value"] = numbers_of("value", value)
+            same_length(index=index, value=value)
         self._write("messages", number, index.size, columns)
 
     def messages(
