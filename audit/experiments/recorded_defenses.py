@@ -33,8 +33,9 @@ from audit.experiments.cells import Cell, Procedure, Say, cell_path, digest
 from audit.experiments.ladder import by_cost, is_exhaustive, not_needed
 from audit.experiments.options import check, each_once, refuse_idle_options, refuse_too_many
 from audit.experiments.plan import GivenRecording, RecordedDefenses
+from audit.experiments.recordings import lists_open
 from audit.experiments.results import Row, make_row
-from audit.experiments.rows import failed_row
+from audit.experiments.rows import failed_row, open_row
 from audit.experiments.runner import Experiment
 from audit.factories import UNDECLARED, make_attack, make_defenses
 from audit.keys import view_of
@@ -516,7 +517,9 @@ def _measure(cell: Cell[Attempt], prepared: Prepared, say: Say) -> list[Row]:
         )  # fmt: skip
         return rows
     value = float(distortions(prepared.before, prepared.after).mean())
-    return [make_row(**task.columns, metric=DISTORTION, value=value, status="ran", reason=NOT_SIMULATED)]
+    cost = make_row(**task.columns, metric=DISTORTION, value=value, status="ran", reason=NOT_SIMULATED)
+    named = lists_open(prepared.after, prepared.truth)
+    return [cost, *([open_row(**task.columns)] if named else [])]
 
 
 def _failed(task: Attempt, error: Exception) -> list[Row]:
