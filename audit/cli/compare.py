@@ -224,25 +224,9 @@ def _on_recording(
     """The settled plan of defenses of a recording, and what is held against its rows."""
     from audit.cli.gate import OF_ATTACKS, OF_CLAIMED, Vocabulary
     from audit.experiments.attack_cells import AGREEMENT
-    from audit.experiments.recorded_defenses import DISTORTION, settled
+    from audit.experiments.recorded_defenses import DISTORTION, compared
 
-    if len(plan.adversaries) > 1:
-        raise InputError(
-            f"--adversary must be one with --transcript, got {', '.join(plan.adversaries)}; run it for each"
-        )
-    if not plan.defenses:
-        raise InputError("a comparison must have a defense at least; name laplace:0.1 or secure-sum, say")
-    given = settled(
-        RecordedDefenses(
-            transcript,
-            truth,
-            plan.defenses,
-            plan.attacks,
-            adversary="".join(plan.adversaries),
-            watched=plan.rounds,
-            seed=plan.seed,
-        )
-    )
+    given = compared(plan, transcript, truth)
     columns = {"defense": given.defenses, "adversary": (given.adversary,)}
     values = (*OF_ATTACKS, *OF_CLAIMED, AGREEMENT, DISTORTION)
     return given, build_of(fail_on, Vocabulary(values=values, columns=columns), against, junit, allow_open)
