@@ -641,6 +641,10 @@ def check_transcript(
 def sweep(
     ratings: str | Path | Ratings = "synthetic",
     *,
+    transcript: str | Path | Transcript | None = None,
+    truth: str | Path | None = None,
+    defense: str | Defense = "laplace",
+    adversary: str = "",
     victim: str | Victim[Any] = "fedmvmf",
     attacks: str | Attack | Sequence[str | Attack] = ("likelihood", "published"),
     scales: Sequence[float] = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0),
@@ -657,12 +661,22 @@ def sweep(
     progress: bool = True,
     **options: Any,
 ) -> pd.DataFrame:
-    """Measure accuracy against noise scale and rounds watched, under Laplace noise.
+    """Measure accuracy against noise scale and rounds watched, under Laplace noise; or on a recording.
 
     Parameters
     ----------
     ratings : str, Path or Ratings
         Ratings, or what ``load`` takes.
+    transcript : str, Path or Transcript, optional
+        A recording of any origin: nothing is run, and ``defense`` is applied to its uploads. What training
+        would have sent under it is not simulated.
+    truth : str or Path, optional
+        With ``transcript``. Default: the file beside it.
+    defense : str or Defense
+        With ``transcript``: whose strength ``scales`` are, such as ``"top-k"``; the default scales then suit
+        the recording, the default attacks are those of a moment, and the default rounds are all.
+    adversary : str
+        With ``transcript``. Default: the one who recorded, or the server.
     victim : str or Victim
     attacks : str, Attack or sequence
         ``published`` is Mai & Pang's procedure with the solver that its Table 6 chose for the scenario.
@@ -695,6 +709,8 @@ def sweep(
 
     return actions.sweep(
         ratings, out, progress, jobs,
+        transcript=actions.path_or_object("transcript", transcript),
+        truth=actions.path_or_object("truth", truth), defense=defense, adversary=adversary,
         victim=victim, attacks=attacks, scales=scales, rounds=rounds, first=first, updates=updates,
         weightings=weightings, users=users, sample=sample, seed=seed, attack_options=attack_options,
         victim_options=options,
@@ -737,6 +753,8 @@ def compare(
     defenses: str | Defense | Sequence[str | Defense],
     ratings: str | Path | Ratings = "synthetic",
     *,
+    transcript: str | Path | Transcript | None = None,
+    truth: str | Path | None = None,
     victim: str | Victim[Any] = "fedmvmf",
     update: str | None = None,
     weighting: str | None = None,
@@ -761,6 +779,11 @@ def compare(
         objects.
     ratings : str, Path or Ratings
         Ratings, or what ``load`` takes.
+    transcript : str, Path or Transcript, optional
+        A recording of any origin, to whose uploads the defenses are applied, as in ``sweep``; then
+        ``adversaries`` is one, and ranking and bytes are not measured, but the distortion of the sums.
+    truth : str or Path, optional
+        As in ``sweep``.
     victim : str or Victim
     update : str, optional
         Default: the victim's first.
@@ -802,6 +825,8 @@ def compare(
 
     return actions.compare(
         ratings, out, progress, jobs,
+        transcript=actions.path_or_object("transcript", transcript),
+        truth=actions.path_or_object("truth", truth),
         defenses=defenses, victim=victim, update=update, weighting=weighting, attacks=attacks,
         adversaries=adversaries, rounds=rounds, users=users, trained=trained, runs=runs, seed=seed,
         victim_options=options,

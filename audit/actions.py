@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -351,22 +351,83 @@ def audit_recording(
 
 
 def sweep(
-    data: str | Path | Ratings, out: str | Path | None, show: bool, jobs: int, **given: Any
+    data: str | Path | Ratings,
+    out: str | Path | None,
+    show: bool,
+    jobs: int,
+    *,
+    transcript: Any,
+    truth: Any,
+    defense: str | Defense,
+    adversary: str,
+    **given: Any,
 ) -> pd.DataFrame:
-    """Sweep noise scales and rounds; ``given`` are the fields of ``Sweep``."""
+    """Sweep strengths of a defense and rounds, of a victim or of a recording; ``given`` are the fields of
+    ``Sweep``.
+    """
     from audit.experiments.sweep import EXPERIMENT
 
     given["scales"] = tuple(map(as_real, several(given["scales"])))
+    if transcript is not None:
+        from audit.experiments.recorded_defenses import swept
+
+        plan, here_alone = _plan(plans.Sweep, data, given)
+        _refuse_idle(plan, data, "attacks", "scales", "rounds", "sample", "seed", "attack_options")
+        swept_one = defense_texts(defense)
+        text = "+".join(swept_one.texts)
+        asked = swept(plan, _folder_of(transcript), truth, defense=text, adversary=adversary)
+        return _defended("sweep", asked, out, show, 1 if here_alone or swept_one.adopted else jobs)
+    for name, value in (("truth", truth), ("adversary", adversary), ("defense", defense != "laplace")):
+        if value:
+            raise InputError(f"{name} is about a recording, which transcript names; leave it out")
     return _grid("sweep", EXPERIMENT, plans.Sweep, data, out, show, jobs, given)
 
 
 def compare(
-    data: str | Path | Ratings, out: str | Path | None, show: bool, jobs: int, **given: Any
+    data: str | Path | Ratings,
+    out: str | Path | None,
+    show: bool,
+    jobs: int,
+    *,
+    transcript: Any,
+    truth: Any,
+    **given: Any,
 ) -> pd.DataFrame:
-    """Compare defenses; ``given`` are the fields of ``Comparison``."""
+    """Compare defenses of a victim or of a recording; ``given`` are the fields of ``Comparison``."""
     from audit.experiments.comparison import EXPERIMENT
 
+    if transcript is not None:
+        from audit.experiments.recorded_defenses import compared
+
+        plan, here_alone = _plan(plans.Comparison, data, given)
+        _refuse_idle(plan, data, "defenses", "attacks", "adversaries", "rounds", "seed")
+        asked = compared(plan, _folder_of(transcript), truth)
+        return _defended("compare", asked, out, show, 1 if here_alone else jobs)
+    if truth is not None:
+        raise InputError("truth is about a recording, which transcript names; leave it out")
     return _grid("compare", EXPERIMENT, plans.Comparison, data, out, show, jobs, given)
+
+
+def _folder_of(transcript: Any) -> Any:
+    return transcript.path if isinstance(transcript, Transcript) else transcript
+
+
+def _refuse_idle(plan: Any, data: object, *shared: str) -> None:
+    """Refuse what says which victim to run where a recording is given; ``shared`` fields mean something."""
+    usual = type(plan)()
+    idle = [one.name for one in fields(plan) if getattr(plan, one.name) != getattr(usual, one.name)]
+    ratings = ["ratings"] if isinstance(data, Ratings) else []
+    for name in ratings + [name for name in idle if name not in shared]:
+        raise InputError(f"{name} says what to run, and with transcript nothing is run; leave it out")
+
+
+def _defended(
+    label: str, plan: plans.RecordedDefenses, out: str | Path | None, show: bool, jobs: int
+) -> pd.DataFrame:
+    from audit.experiments.recorded_defenses import EXPERIMENT
+
+    with _folder(out) as folder, bar(label, show) as update:
+        return _framed(EXPERIMENT.run(plan, plan, folder, jobs=jobs, report=update))
 
 
 def _grid(

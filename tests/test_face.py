@@ -275,6 +275,20 @@ class TestGrids:
         assert set(rows["defense"]) == {"laplace:scale=0", "laplace:scale=1"}
         assert set(rows["attack"]) == {"fives"}
 
+    def test_defenses_of_a_recording(self, few, recorded):
+        words = {"attacks": "guess-majority", "progress": False, "jobs": 1}
+        swept = fl.sweep(transcript=recorded, defense="top-k", scales=[0.5], **words)
+        assert set(swept["defense"]) == {"none", "top-k:share=0.5"}
+        compared = fl.compare("top-k:0.5", transcript=recorded.path, **words)
+        assert set(compared["metric"]) == set(swept["metric"]) >= {"distortion", "rated_rating_accuracy"}
+        assert compared["value"].equals(swept["value"])
+        with pytest.raises(fl.InputError, match="victim says what to run"):
+            fl.compare("none", transcript=recorded, victim="mf")
+        with pytest.raises(fl.InputError, match="ratings says what to run"):
+            fl.sweep(few, transcript=recorded)
+        with pytest.raises(fl.InputError, match="defense is about a recording"):
+            fl.sweep(few, defense="top-k")
+
     def test_compare(self, few):
         rows = fl.compare(
             ["none", Halved()], few, victim="mf", attacks="guess-majority", adversaries="server", rounds=[0],

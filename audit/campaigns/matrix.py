@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -148,6 +149,7 @@ class Listed(NamedTuple):
 
     cells: list[Cell[Placed]]
     excluded: list[Row]
+    matrix: Matrix  # without what is left out of comparisons
 
 
 def run(
@@ -159,11 +161,22 @@ def run(
     report: Report = silent,
 ) -> list[Row]:
     """Run every cell that is not there yet, and write the result files."""
-    rows = run_grid(listed.cells, PROCEDURE, data, directory, jobs=jobs, report=report)
+    known = partial(_known, listed.matrix, data)
+    rows = run_grid(listed.cells, PROCEDURE, data, directory, jobs=jobs, report=report, beside=known)
     rows = controlled(rows)
     rows = [*rows, *strongest(rows), *listed.excluded]
     write_results(rows, directory)
     return rows
+
+
+def _known(matrix: Matrix, data: Mapping[str, Ratings], rows: list[Row]) -> list[Row]:
+    """What experiments know of their plans without a cell; each once, without what is excluded."""
+    return _each_once(
+        row
+        for part in matrix.parts
+        for row in PRESETS[part.preset].experiment.known(part.plan, data[part.data], rows)
+        if not any(one.names(row) for one in matrix.exclusions)
+    )
 
 
 def listed(matrix: Matrix, data: Mapping[str, Ratings], directory: Path) -> Listed:
@@ -172,9 +185,11 @@ def listed(matrix: Matrix, data: Mapping[str, Ratings], directory: Path) -> List
     left_out: list[Row] = []
     asked: dict[str, list[Cell[Placed]]] = {}
     met: set[int] = set()
+    parts: list[Part] = []
     for part in matrix.parts:
         kept, rows = _without(part, matrix.exclusions, met)
         left_out += rows
+        parts += kept
         for cell in (one for some in kept for one in cells_of(some, data[part.data], directory)):
             excluded = matrix.exclusions and part.preset != COMPARE
             reason = _reason(matrix.exclusions, _columns(cell), met) if excluded else None
@@ -186,7 +201,7 @@ def listed(matrix: Matrix, data: Mapping[str, Ratings], directory: Path) -> List
                 left_out += not_run(rows_without, cell.task, reason or cell.obstacle)
     _refuse_idle(asked)
     _refuse_unmet(matrix.exclusions, met)
-    return Listed(list(cells.values()), _each_once(left_out))
+    return Listed(list(cells.values()), _each_once(left_out), replace(matrix, parts=tuple(parts)))
 
 
 def _refuse_many(asked: Mapping[str, Sequence[Cell[Placed]]]) -> None:

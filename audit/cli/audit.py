@@ -125,7 +125,12 @@ def audit(
             recording, output, out, fail_on or [], against, junit, limit, by_client, names, allow_open, advise
         )
         return
-    refuse_idle("tries defenses on a recording; record the victim, or compare its defenses", advise=advise)
+    if advise:
+        about = "".join(f" --{name} {shlex.quote(getattr(plan, name))}" for name in ("data", "victim"))
+        raise InputError(
+            f"--advise tries defenses on a recording: factorleak record RUN{about}, with the options given "
+            "here, then factorleak audit --transcript RUN --advise"
+        )
     from audit.cli.gate import OF_ATTACKS, Vocabulary
     from audit.epsilon.accounts import accounts_of
     from audit.experiments import auditing

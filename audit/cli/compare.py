@@ -180,8 +180,7 @@ def compare(
     refuse_idle("is the truth of a recording, which --transcript names", truth=truth)
     who = workers(jobs, distributed)
     from audit.cli.gate import OF_ATTACKS, OF_COST, OF_QUALITY, Vocabulary
-    from audit.experiments.comparison import EXPERIMENT, open_rows, settled, short_of_rounds
-    from audit.experiments.results import write_results
+    from audit.experiments.comparison import EXPERIMENT, settled, short_of_rounds
     from reports.figures import comparison_figure
     from reports.tables import comparison_table, cost_of_defenses_table
     from reports.words import worse_than_mean
@@ -195,8 +194,6 @@ def compare(
     start = time.perf_counter()
     ratings = output.load(plan.data, item_components)
     rows = output.grid("compare", EXPERIMENT, plan, ratings, out, who)
-    if named := open_rows(plan, ratings):
-        write_results(rows := [*rows, *named], out)
     output.show(ratings.describe())
     scenario, rounds = f"{plan.update}/{plan.weighting}", f"rounds {plan.rounds[0]} to {plan.rounds[-1]}"
     title = f"Defenses of {plan.victim}, {scenario}, {rounds}"
@@ -227,25 +224,9 @@ def _on_recording(
     """The settled plan of defenses of a recording, and what is held against its rows."""
     from audit.cli.gate import OF_ATTACKS, OF_CLAIMED, Vocabulary
     from audit.experiments.attack_cells import AGREEMENT
-    from audit.experiments.recorded_defenses import DISTORTION, settled
+    from audit.experiments.recorded_defenses import DISTORTION, compared
 
-    if len(plan.adversaries) > 1:
-        raise InputError(
-            f"--adversary must be one with --transcript, got {', '.join(plan.adversaries)}; run it for each"
-        )
-    if not plan.defenses:
-        raise InputError("a comparison must have a defense at least; name laplace:0.1 or secure-sum, say")
-    given = settled(
-        RecordedDefenses(
-            transcript,
-            truth,
-            plan.defenses,
-            plan.attacks,
-            adversary="".join(plan.adversaries),
-            watched=plan.rounds,
-            seed=plan.seed,
-        )
-    )
+    given = compared(plan, transcript, truth)
     columns = {"defense": given.defenses, "adversary": (given.adversary,)}
     values = (*OF_ATTACKS, *OF_CLAIMED, AGREEMENT, DISTORTION)
     return given, build_of(fail_on, Vocabulary(values=values, columns=columns), against, junit, allow_open)

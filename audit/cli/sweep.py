@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,7 +23,7 @@ from audit.cli.options import (
     workers,
 )
 from audit.cli.output import Output, accounts_as_json, show_accounts
-from audit.experiments.plan import RecordedDefenses, Sweep
+from audit.experiments.plan import Sweep
 from victims.common.files import refuse_unwritable
 
 EXAMPLES = examples(
@@ -85,7 +84,9 @@ def sweep(
             **changed(plan, *shared), published=published, item_components=item_components,
             distributed=distributed,
         )  # fmt: skip
-        given = _on_recording(plan, transcript, truth, adversary, defense, ceiling)
+        from audit.experiments.recorded_defenses import swept
+
+        given = swept(plan, transcript, truth, defense=defense, adversary=adversary, ceiling=ceiling)
         on_recording(output, given, out, jobs, swept=defense)
         return
     refuse_idle(
@@ -134,35 +135,6 @@ def sweep(
         output.show(f"figure {path}")
     seconds = time.perf_counter() - start
     output.results(rows, out, seconds, figures=figures, accounts=accounts_as_json(accounts))
-
-
-def _on_recording(
-    plan: Sweep, transcript: Path, truth: Path | None, adversary: str, defense: str, ceiling: bool
-) -> RecordedDefenses:
-    """The settled plan of one defense in several strengths, which suit the recording if none are named."""
-    from audit.experiments import recorded_defenses as recorded
-    from audit.experiments.options import check
-
-    check(plan, "a sweep")
-    bare = recorded.settled(
-        RecordedDefenses(
-            transcript,
-            truth,
-            attacks=() if plan.attacks == Sweep.attacks else plan.attacks,
-            adversary=adversary,
-            ceiling=ceiling,
-            rounds=() if plan.rounds == Sweep.rounds else plan.rounds,
-            sample=plan.sample,
-            seed=plan.seed,
-            attack_options=plan.attack_options,
-        )
-    )
-    scales = plan.scales
-    if scales == Sweep.scales:
-        scales = recorded.strengths(defense, recorded.seen(bare).view)
-    texts = tuple(recorded.of_strength(defense, scale) for scale in scales)
-    asked = () if plan.attacks == Sweep.attacks else plan.attacks
-    return recorded.settled(replace(bare, defenses=texts, attacks=asked, exhaustive=None))
 
 
 def _every(

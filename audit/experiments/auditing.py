@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -39,8 +40,8 @@ from audit.experiments.recordings import (
     uploads_name_lists,
     users_of_others,
 )
-from audit.experiments.results import Row, read_beside, write_results
-from audit.experiments.rows import open_row
+from audit.experiments.results import Row, read_beside
+from audit.experiments.rows import among, open_row
 from audit.experiments.runner import Experiment, run_grid
 from audit.experiments.scenarios import check_adversary, check_numbered, scenarios
 from audit.experiments.workers import Cluster
@@ -212,7 +213,31 @@ def _unneeded(task: Attempt | Membership, rows: Sequence[Row]) -> str:
 
 
 EITHER: Procedure[Any, Any, Any] = Procedure(_prepare, _measure, _failed, unneeded=_unneeded)
-EXPERIMENT = Experiment(settled, cells_of, EITHER)
+
+
+def lists_named(plan: Audit, ratings: Ratings) -> bool:
+    """Tell whether uploads name the rated items where unrated ones have no weight."""
+    first = source_of(plan, *plan.scenarios[0]).make()
+    chosen = [defense for text in plan.defenses for defense in make_defenses(text)]
+    return uploads_name_lists(manifest_of(first, ratings, list(plan.rounds)), chosen)
+
+
+def open_rows(plan: Audit, ratings: Ratings, rows: list[Row]) -> list[Row]:
+    """Make a row for each scenario in which uploads name the rated items to the adversary."""
+    if plan.adversary not in RECEIVE or not lists_named(plan, ratings):
+        return []
+    beside = {
+        "data": plan.data, "adversary": plan.adversary, "rounds": len(plan.rounds), "seed": plan.seed,
+    }  # fmt: skip
+    named = [
+        open_row(**source_of(plan, *scenario).columns, **beside)
+        for scenario in plan.scenarios
+        if scenario[1] == "observed-only"
+    ]
+    return among(named, rows)
+
+
+EXPERIMENT = Experiment(settled, cells_of, EITHER, open_rows)
 
 
 def run(
@@ -238,6 +263,7 @@ def run(
     return run_grid(
         cells, EITHER, ratings, directory,
         jobs=jobs, keep_scratch=keep_transcripts, report=report, found=found, deadline=deadline,
+        beside=partial(open_rows, plan, ratings),
     )  # fmt: skip
 
 
@@ -275,23 +301,8 @@ def audit(
         plan, ratings, directory,
         keep_transcripts=keep_transcripts, jobs=jobs, report=report, found=found, deadline=deadline,
     )  # fmt: skip
-    first = source_of(plan, *plan.scenarios[0]).make()
-    chosen = [defense for text in plan.defenses for defense in make_defenses(text)]
-    lists_open = uploads_name_lists(manifest_of(first, ratings, list(plan.rounds)), chosen)
-    serverless = entry("victims", plan.victim).serverless
-    if lists_open and plan.adversary in RECEIVE:
-        recorded_ones = {(row["update"], row["weighting"]) for row in rows if row["status"] != "failed"}
-        named = [
-            open_row(
-                **source_of(plan, *scenario).columns, data=plan.data, adversary=plan.adversary,
-                rounds=len(plan.rounds), seed=plan.seed,
-            )
-            for scenario in plan.scenarios
-            if scenario[1] == "observed-only" and scenario in recorded_ones
-        ]  # fmt: skip
-        write_results(rows := [*rows, *named], directory)
-    hint = NO_SERVER if serverless and plan.adversary == "server" else ""
-    return Audited(plan, ratings, rows, lists_open, hint, time.perf_counter() - start)
+    hint = NO_SERVER if entry("victims", plan.victim).serverless and plan.adversary == "server" else ""
+    return Audited(plan, ratings, rows, lists_named(plan, ratings), hint, time.perf_counter() - start)
 
 
 BEST_GUESS = "guess-majority"
@@ -363,16 +374,16 @@ def audit_recording(
     truth = truth_of(plan, transcript)
     deadline = None if within is None else start + within
     cells = cells_on(plan, transcript, directory)
-    rows = run_grid(
-        cells, PROCEDURE, (transcript, truth), directory, report=report, found=found, deadline=deadline
-    )
     view = view_of(transcript, plan.adversary)
+    named = lists_open(view, truth)
+    about = {name: value for name, value in cells[0].task.columns.items() if name != "attack"}
+    rows = run_grid(
+        cells, PROCEDURE, (transcript, truth), directory,
+        report=report, found=found, deadline=deadline,
+        beside=lambda rows: [open_row(**about)] if named else [],
+    )  # fmt: skip
     report(len(plan.attacks), len(plan.attacks), "which rule the uploads follow")  # up to a minute
     contradictions = identify(view).contradictions(view.manifest)
-    if named := lists_open(view, truth):
-        columns = {**cells[0].task.columns}
-        del columns["attack"]
-        write_results(rows := [*rows, open_row(**columns)], directory)
     hint, seconds = other_adversary(transcript, view), time.monotonic() - start
     return AuditedRecording(plan, transcript, rows, contradictions, seconds, hint, named)
 

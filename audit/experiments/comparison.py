@@ -23,7 +23,7 @@ from audit.experiments.plan import Comparison
 from audit.experiments.recordings import RECEIVE, uploads_name_lists
 from audit.experiments.results import Row, make_row
 from audit.experiments.round_cost import cost_of
-from audit.experiments.rows import HEADLINE, failed_row, open_row
+from audit.experiments.rows import HEADLINE, among, failed_row, open_row
 from audit.experiments.runner import Experiment, run_grid
 from audit.experiments.scenarios import (
     check_adversary,
@@ -94,23 +94,21 @@ def short_of_rounds(comparison: Comparison) -> list[str]:
     ]
 
 
-def open_rows(plan: Comparison, ratings: Ratings) -> list[Row]:
+def open_rows(plan: Comparison, ratings: Ratings, rows: list[Row]) -> list[Row]:
     """Make a row for each defense under which, and adversary to whom, uploads name the rated items."""
     if plan.weighting != "observed-only":
         return []
-    manifest = manifest_of(
-        source_of(plan).make(),
-        ratings,
-        list(plan.rounds),
-    )
+    manifest = manifest_of(source_of(plan).make(), ratings, list(plan.rounds))
     columns = {**source_of(plan).columns, "data": plan.data, "rounds": len(plan.rounds), "seed": plan.seed}
-    return [
+    named = [
         open_row(**{**columns, "defense": text, "adversary": adversary})
         for text in plan.defenses
         if uploads_name_lists(manifest, make_defenses(text))
+        and not obstacle_of(plan.victim, source_of(plan).every_option, text)
         for adversary in plan.adversaries
         if adversary in RECEIVE
     ]
+    return among(named, rows)
 
 
 def source_of(plan: Comparison, defense: str = "none") -> Source:
@@ -311,5 +309,5 @@ def _cost(task: Asked, ratings: Ratings) -> list[Row]:
     ]
 
 
-EXPERIMENT = Experiment(settled, cells_of, Procedure(only_ratings, _measure, _failed))
+EXPERIMENT = Experiment(settled, cells_of, Procedure(only_ratings, _measure, _failed), open_rows)
 run = EXPERIMENT.run

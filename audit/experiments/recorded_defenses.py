@@ -32,9 +32,10 @@ from audit.experiments.auditing import BEST_GUESS, columns_of, content_of_files,
 from audit.experiments.cells import Cell, Procedure, Say, cell_path, digest
 from audit.experiments.ladder import by_cost, is_exhaustive, not_needed
 from audit.experiments.options import check, each_once, refuse_idle_options, refuse_too_many
-from audit.experiments.plan import GivenRecording, RecordedDefenses
+from audit.experiments.plan import Comparison, GivenRecording, RecordedDefenses, Sweep
+from audit.experiments.recordings import lists_open
 from audit.experiments.results import Row, make_row
-from audit.experiments.rows import failed_row
+from audit.experiments.rows import failed_row, open_row
 from audit.experiments.runner import Experiment
 from audit.factories import UNDECLARED, make_attack, make_defenses
 from audit.keys import view_of
@@ -326,6 +327,58 @@ def advised(recording: GivenRecording, leaking: Sequence[str]) -> RecordedDefens
     return settled(replace(bare, defenses=(*texts, *possible)))
 
 
+def compared(plan: Comparison, transcript: Path, truth: Path | None = None) -> RecordedDefenses:
+    """Settle a comparison of defenses of a recording; what its plan says of a victim is not looked at."""
+    if len(plan.adversaries) > 1:
+        names = ", ".join(plan.adversaries)
+        raise InputError(f"adversary must be one where a transcript is given, got {names}; run it for each")
+    if not plan.defenses:
+        raise InputError("a comparison must have a defense at least; name laplace:0.1 or secure-sum, say")
+    return settled(
+        RecordedDefenses(
+            transcript,
+            truth,
+            plan.defenses,
+            plan.attacks,
+            adversary="".join(plan.adversaries),
+            watched=plan.rounds,
+            seed=plan.seed,
+        )
+    )
+
+
+def swept(
+    plan: Sweep,
+    transcript: Path,
+    truth: Path | None = None,
+    *,
+    defense: str = "laplace",
+    adversary: str = "",
+    ceiling: bool = False,
+) -> RecordedDefenses:
+    """Settle a sweep of one defense, of strengths that suit the recording where the plan names none."""
+    check(plan, "a sweep")
+    asked = () if plan.attacks == Sweep.attacks else plan.attacks
+    bare = settled(
+        RecordedDefenses(
+            transcript,
+            truth,
+            attacks=asked,
+            adversary=adversary,
+            ceiling=ceiling,
+            rounds=() if plan.rounds == Sweep.rounds else plan.rounds,
+            sample=plan.sample,
+            seed=plan.seed,
+            attack_options=plan.attack_options,
+        )
+    )
+    named = plan.scales != Sweep.scales
+    texts = [
+        of_strength(defense, one) for one in (plan.scales if named else strengths(defense, seen(bare).view))
+    ]
+    return settled(replace(bare, defenses=tuple(texts), attacks=asked, exhaustive=None))
+
+
 # The grid
 
 
@@ -521,7 +574,9 @@ def _measure(cell: Cell[Attempt], prepared: Prepared, say: Say) -> list[Row]:
         )  # fmt: skip
         return rows
     value = float(distortions(prepared.before, prepared.after).mean())
-    return [make_row(**task.columns, metric=DISTORTION, value=value, status="ran", reason=NOT_SIMULATED)]
+    cost = make_row(**task.columns, metric=DISTORTION, value=value, status="ran", reason=NOT_SIMULATED)
+    named = lists_open(prepared.after, prepared.truth)
+    return [cost, *([open_row(**task.columns)] if named else [])]
 
 
 def _failed(task: Attempt, error: Exception) -> list[Row]:

@@ -110,11 +110,21 @@ def inapplicable_row(shared: Row, reconstruction: Reconstruction, reason: str) -
     )
 
 
+# what tells one recording, and whoever listens, from another
+RECORDED = ("victim", "update", "weighting", "data", "defense", "adversary", "seed")
+
+
 def open_row(**columns: object) -> Row:
     """Make the row that says that uploads themselves name the items that their clients rated."""
     return make_row(
         **columns, attack=None, metric=RATED_SET, value=1.0, status="ran", verdict=OPEN, reason=NAMED
     )
+
+
+def among(open_rows: Sequence[Row], rows: Sequence[Row]) -> list[Row]:
+    """Leave those about what was recorded: where every row failed, no uploads were."""
+    recorded = {tuple(row[name] for name in RECORDED) for row in rows if row["status"] != "failed"}
+    return [row for row in open_rows if tuple(row[name] for name in RECORDED) in recorded]
 
 
 def untested(attack: object) -> str:

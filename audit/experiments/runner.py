@@ -46,6 +46,12 @@ Task = TypeVar("Task")
 Given = TypeVar("Given")
 Prepared = TypeVar("Prepared")
 Finished = dict[int, list[Row]]  # index of a cell -> its rows
+Beside = Callable[[list[Row]], list[Row]]  # rows that no cell measures, from those of the finished cells
+
+
+def no_others(rows: list[Row]) -> list[Row]:
+    """Have nothing to say beside what cells measured."""
+    return []
 
 
 def run_grid(
@@ -59,8 +65,9 @@ def run_grid(
     report: Report = silent,
     found: Found = silent,
     deadline: float | None = None,
+    beside: Beside = no_others,
 ) -> list[Row]:
-    """Run every cell that is not kept yet, and write the result files.
+    """Run every cell that is not kept yet, and write the result files; ``beside`` adds rows to theirs.
 
     Whatever ends the run, cells that were finished are kept. A cell whose process was killed twice is failed
     rows; failed rows are not kept, so that a repeated run tries again.
@@ -86,7 +93,7 @@ def run_grid(
         finished[position[id(cell)]] = rows
         found(rows)
         if time.monotonic() - written > WRITE_INTERVAL:
-            _write(cells, finished, directory)
+            _write(cells, finished, directory, beside)
             written = time.monotonic()
 
     try:
@@ -94,7 +101,7 @@ def run_grid(
             for indices, computed in results:
                 for index, done in zip(indices, computed, strict=True):
                     on_finished(cells[index], done.rows)
-                _write(cells, finished, directory)
+                _write(cells, finished, directory, beside)
                 report(len(finished), len(cells), f"last: {_label(cells[indices[-1]])}")
         for indices in batches:
             if indices[0] in finished:
@@ -105,7 +112,7 @@ def run_grid(
             with supervised():
                 computed = run(batch, step, before=earlier, found=on_finished, deadline=deadline)
             finished |= dict(zip(indices, (done.rows for done in computed), strict=True))
-            _write(cells, finished, directory)
+            _write(cells, finished, directory, beside)
             report(len(finished), len(cells), "")
     except OutputError:  # room for what is still to be written
         keep_scratch = False
@@ -113,8 +120,8 @@ def run_grid(
     finally:
         _clean_up([cells[indices[0]] for indices in batches], directory, keep_scratch)
     if not batches:
-        _write(cells, finished, directory)
-    return _in_order(cells, finished)
+        _write(cells, finished, directory, beside)
+    return _in_order(cells, finished, beside)
 
 
 def _rows_without_work(cell: Cell[Task], procedure: Procedure[Task, Given, Prepared]) -> list[Row] | None:
@@ -194,13 +201,14 @@ def _done_or_failed(
     return [Done(kept_rows(cell.path) or procedure.failed(cell.task, result)) for cell in batch]
 
 
-def _write(cells: Sequence[Cell[Task]], finished: Finished, directory: Path | None) -> None:
+def _write(cells: Sequence[Cell[Task]], finished: Finished, directory: Path | None, beside: Beside) -> None:
     if directory is not None:
-        write_results(_in_order(cells, finished), directory)
+        write_results(_in_order(cells, finished, beside), directory)
 
 
-def _in_order(cells: Sequence[Cell[Task]], finished: Finished) -> list[Row]:
-    return [row for index in range(len(cells)) for row in finished.get(index, ())]
+def _in_order(cells: Sequence[Cell[Task]], finished: Finished, beside: Beside) -> list[Row]:
+    rows = [row for index in range(len(cells)) for row in finished.get(index, ())]
+    return [*rows, *beside(rows)]
 
 
 def _clean_up(firsts: Sequence[Cell[Task]], directory: Path | None, keep_scratch: bool) -> None:
@@ -216,6 +224,11 @@ def _clean_up(firsts: Sequence[Cell[Task]], directory: Path | None, keep_scratch
 Plan = TypeVar("Plan")
 
 
+def nothing_known(plan: Any, given: Any, rows: list[Row]) -> list[Row]:
+    """Know nothing of a plan but what its cells measure."""
+    return []
+
+
 @dataclass(frozen=True)
 class Experiment(Generic[Plan, Task, Given, Prepared]):
     """One question, asked of ratings, or of what else is given."""
@@ -227,6 +240,8 @@ class Experiment(Generic[Plan, Task, Given, Prepared]):
     # refuses what the ratings do not allow
     cells: Callable[[Plan, Given, Path], list[Cell[Task]]]
     procedure: Procedure[Task, Given, Prepared]  # how a cell becomes rows
+    # of a settled plan: rows that are known without a cell, beside those of the finished ones
+    known: Callable[[Plan, Given, list[Row]], list[Row]] = nothing_known
 
     def run(
         self,
@@ -239,8 +254,11 @@ class Experiment(Generic[Plan, Task, Given, Prepared]):
         found: Found = silent,
     ) -> list[Row]:
         """Run every cell that is not there yet and write the result files."""
-        cells = self.cells(self.settle(plan), given, directory)
-        return run_grid(cells, self.procedure, given, directory, jobs=jobs, report=report, found=found)
+        plan = self.settle(plan)
+        return run_grid(
+            self.cells(plan, given, directory), self.procedure, given, directory,
+            jobs=jobs, report=report, found=found, beside=partial(self.known, plan, given),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)

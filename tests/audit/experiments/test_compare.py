@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from audit.experiments.comparison import open_rows, run, settled
+from audit.experiments.comparison import Asked, open_rows, run, settled
 from audit.experiments.plan import Comparison
 from audit.experiments.rows import open_row
 from audit.experiments.scenarios import encrypts, standing_in, without_encryption
@@ -17,6 +17,7 @@ from reports.verdicts import LEAKS, best, leak_cell, leak_of, worst, worst_cell
 from victims.common.errors import InputError
 from victims.data.synthetic import Synthetic, generate
 
+RAN = {"adversary": "server", "status": "ran"}
 DEFENSES = ("none", "unrated-sampling:rho=1", "privmvmf")
 
 
@@ -171,7 +172,7 @@ def test_lists_that_uploads_name_need_no_attack(compared):
             adversaries=("server", "item-server"),
         )
     )
-    named = open_rows(plan, generate(Synthetic(users=12, items=20, ratings_per_user=8.0)))
-    assert [(row["defense"], row["adversary"], row["verdict"]) for row in named] == [
-        ("none", "server", "OPEN")
-    ]
+    few = generate(Synthetic(users=12, items=20, ratings_per_user=8.0))
+    (row,) = open_rows(plan, few, cells := [Asked(plan, "none", "leakage").columns() | RAN])
+    assert (row["defense"], row["adversary"], row["verdict"]) == ("none", "server", "OPEN")
+    assert not open_rows(plan, few, [{**one, "status": "failed"} for one in cells])

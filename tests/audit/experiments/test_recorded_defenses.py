@@ -135,6 +135,14 @@ def test_a_defense_that_a_stronger_one_of_its_kind_fails_is_no_advice(swept):
     assert "none of 2 defenses" in what_helps(turned)[0]
 
 
+def test_lists_lie_open_under_what_names_no_other_item(path, tmp_path):
+    asked = settled(
+        RecordedDefenses(path, defenses=("laplace:1", "unrated-sampling:rho=1"), attacks=("grid",))
+    )
+    rows = EXPERIMENT.run(asked, asked, tmp_path, jobs=1)
+    assert [row["defense"] for row in rows if row["verdict"] == "OPEN"] == ["none", "laplace:scale=1"]
+
+
 def test_without_truth_answers_are_held_against_those_without_a_defense(path, tmp_path):
     truth = truth_path(path)
     aside = truth.rename(tmp_path / "aside")
@@ -252,6 +260,9 @@ class TestCommands:
         words = "none", "laplace:0.01", "--transcript", path, "--fail-on", "leak@defense=laplace:scale=0.01"
         code, said, error = run("compare", *words, *cheap, "--out", tmp_path / "compare")
         assert "laplace:scale=0.01" in said
+        assert code == 1, error
+        assert "rated_set is OPEN" in error
+        code, _, error = run("compare", *words, *cheap, "--out", tmp_path / "compare", "--allow-open")
         assert code == 3, error  # nothing answers, which is no pass
         assert (tmp_path / "compare" / "leakage_against_distortion.png").is_file()
         words = "--transcript", path, "--attack", "grid", "--out", tmp_path / "audit"
