@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from audit.epsilon.lower_bounds import CONFIDENCE, Bound, from_repetitions
+from audit.scoring.lower_bounds import CONFIDENCE, Bound, from_repetitions
 from defenses.central_noise import CentralNoise, covering
 from defenses.compression import Clip
 from victims.common.errors import InputError

@@ -43,9 +43,16 @@ from audit.experiments.recordings import (
 from audit.experiments.results import Row, read_beside
 from audit.experiments.rows import among, open_row
 from audit.experiments.runner import Experiment, run_grid
-from audit.experiments.scenarios import check_adversary, check_numbered, scenarios
+from audit.experiments.scenarios import (
+    active_server,
+    attacks_of,
+    check_adversary,
+    check_numbered,
+    scenarios,
+    with_budget,
+)
 from audit.experiments.workers import Cluster
-from audit.factories import attackers_of, make_attack, make_defenses, make_served, make_victim
+from audit.factories import attackers_of, make_attack, make_defenses
 from audit.keys import view_of
 from audit.registry import entries, entry, is_guess
 from audit.scoring.clients import TABLE, strongest
@@ -58,7 +65,7 @@ from victims.data.ratings import Ratings
 from victims.protocols.active_server import ActiveServer
 from victims.protocols.base import Victim
 from victims.recording import manifest_of
-from victims.transcript.adversaries import ACTIVE, names_of
+from victims.transcript.adversaries import names_of
 from victims.transcript.beside import key_path, truth_path
 from victims.transcript.reader import open_transcript
 from victims.transcript.recorded import Transcript
@@ -112,7 +119,7 @@ def source_of(plan: Audit, update: str, weighting: str) -> Source:
         users=plan.users,
         defenses=plan.defenses,
         seed=plan.seed,
-        server=plan.adversary if plan.adversary.startswith(ACTIVE) else "",
+        server=active_server(plan.adversary),
     )
 
 
@@ -125,14 +132,11 @@ def settled(plan: Audit) -> Audit:
     if not attacks:
         first = {**grid.options, "update": grid.updates[0], "weighting": grid.weightings[0]}
         attacks = usual_attacks(plan.victim, first, plan.defenses)
-        attacks = (("isolated",) if plan.adversary.startswith(ACTIVE) else ()) + attacks
+        attacks = attacks_of(plan.adversary) + attacks
         attacks = attacks if exhaustive else by_cost(attacks)
-    adversary = plan.adversary
-    if adversary.startswith(ACTIVE):  # with its whole budget, as recordings name it
-        adversary = make_served(make_victim(plan.victim), adversary).text
     plan = replace(
         plan,
-        adversary=adversary,
+        adversary=with_budget(plan.victim, plan.adversary),
         updates=grid.updates,
         weightings=grid.weightings,
         victim_options=grid.options,
@@ -143,7 +147,7 @@ def settled(plan: Audit) -> Audit:
     for name in plan.attacks:  # a misspelt name must not cost the work before it
         make_attack(name, plan.attack_options.get(name))
     refuse_idle_options(plan.attack_options, plan.attacks)
-    check_adversary(plan.adversary, active=True)
+    check_adversary(plan.adversary)
     check_numbered(plan.adversary)
     for text in plan.defenses:
         make_defenses(text)
@@ -370,7 +374,7 @@ def audit_recording(
     for name in plan.attacks if plan.exhaustive else plan.attack_options:  # of all few are imported
         make_attack(name, plan.attack_options.get(name))
     refuse_idle_options(plan.attack_options, plan.attacks)
-    check_adversary(plan.adversary, active=True)
+    check_adversary(plan.adversary)
     truth = truth_of(plan, transcript)
     deadline = None if within is None else start + within
     cells = cells_on(plan, transcript, directory)

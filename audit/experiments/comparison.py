@@ -26,12 +26,15 @@ from audit.experiments.round_cost import cost_of
 from audit.experiments.rows import HEADLINE, among, failed_row, open_row
 from audit.experiments.runner import Experiment, run_grid
 from audit.experiments.scenarios import (
+    active_server,
+    attacks_of,
     check_adversary,
     check_numbered,
     encrypts,
     obstacle_of,
     one_scenario,
     standing_in,
+    with_budget,
 )
 from audit.factories import attackers_of, make_attack, make_defenses
 from audit.registry import entry
@@ -248,8 +251,11 @@ def _twins(task: Asked) -> dict[str, str]:
 def _read_by(adversary: str, task: Asked, ratings: Ratings, folder: Path) -> list[Row]:
     """What one adversary reads; the recording is left for the next one."""
     plan, source = task.plan, source_of(task.plan, task.defense)
-    attacks = each_once(attacker.name for attacker in adapted(plan, task.defense))
+    adapted_ones = (attacker.name for attacker in adapted(plan, task.defense))
     try:
+        adversary = with_budget(plan.victim, adversary)
+        source = replace(source, server=active_server(adversary))
+        attacks = each_once((*attacks_of(adversary), *adapted_ones))
         cells = attack_cells.cells_of(
             attempts_on(source, attacks, adversary, plan.data), content_of(ratings), folder
         )

@@ -181,13 +181,24 @@ def system_of(name: str) -> System:
     return SYSTEMS.get(name, System(name, name))
 
 
-def check_adversary(name: str, active: bool = False) -> None:
-    """Refuse an adversary that no recording has, and an active one where every server is honest."""
-    if name.startswith(ACTIVE) and not active:
-        raise InputError(
-            f"adversary {ACTIVE} must be one of `factorleak audit`, which runs a victim under it, got "
-            f"{name!r:.80}; take another one here"
-        )
+def active_server(adversary: str) -> str:
+    """The adversary whose server a victim is recorded under; empty where it is an honest one."""
+    return adversary if adversary.startswith(ACTIVE) else ""
+
+
+def with_budget(victim: str, adversary: str) -> str:
+    """Name an active server with its whole budget, as recordings do; anybody else as they are."""
+    server = active_server(adversary)
+    return make_served(make_victim(victim), server).text if server else adversary
+
+
+def attacks_of(adversary: str) -> tuple[str, ...]:
+    """Attacks that know of an adversary, which are tried before those that know of defenses."""
+    return ("isolated",) if active_server(adversary) else ()
+
+
+def check_adversary(name: str) -> None:
+    """Refuse an adversary that no recording has."""
     if name not in ADVERSARIES and not name.startswith((CLIENT, NEIGHBOUR, NEIGHBOURS, f"{ACTIVE}:")):
         raise InputError(f"adversary must be one of {', '.join(ADVERSARIES)}, got {name!r}")
 

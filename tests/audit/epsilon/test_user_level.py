@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from audit.epsilon.accounts import accounts_of
-from audit.epsilon.lower_bounds import from_repetitions
 from audit.epsilon.user_level import Trial, bound_of, craft
 from audit.factories import make_defense, make_victim
+from audit.scoring.lower_bounds import from_repetitions
 from victims.common.errors import InputError
 from victims.data.synthetic import Synthetic, generate
 
