@@ -30,7 +30,13 @@ from victims.transcript.reader import open_transcript
 
 DEFENSES = {"none": ({}, "none"), "proximal": ({"proximal": 0.1}, "none")}
 DEFENSES |= {"noise": ({}, "gaussian:scale=0.0316,clip=1")}  # clipped rows, variance 0.001, as in the program
-ATTACKS = (("imia", {}), ("imia", {"confirmed_share": 0.9}), ("undeclared", {}), ("rated-set", {}))
+ATTACKS = (
+    ("imia", {}),
+    ("imia", {"confirmed_share": 0.9}),
+    ("imia", {"compare": "direction"}),
+    ("undeclared", {}),
+    ("rated-set", {}),
+)
 
 
 def ranking(run: Run, rated: Ratings, test: Ratings) -> dict[str, np.ndarray]:
