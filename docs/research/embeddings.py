@@ -3,7 +3,7 @@
     python docs/research/embeddings.py ML-100K [--factors 16] [--only ncf] [--defenses none,proximal]
 
 One rating of each user is held out, ratings count as 1. As in the authors' program clients train twice
-in all (there 200 rounds of 1 %, here 20 of 10 %), and the clients of round 9 are attacked. HR@10 and NDCG@10
+in all (there 200 rounds of 1 %, here 20 of 10 %), and the clients of round 0 are attacked. HR@10 and NDCG@10
 rank the held out item among 99 that the user never rated. `list, popular` calls positive the fifth of an
 uploaded list that most clients list; `list, random` calls so any fifth, in expectation.
 """
@@ -101,7 +101,7 @@ def main() -> None:
 
             with TemporaryDirectory() as folder:
                 path, began = Path(folder) / "r", time.monotonic()
-                record(victim, train, path, rounds=[9], defenses=make_defenses(text))
+                record(victim, train, path, rounds=[0], defenses=make_defenses(text))
                 line("recorded", "", began)
                 for attack, chosen in ATTACKS:
                     began = time.monotonic()
