@@ -9,7 +9,11 @@ client's items. It supposes labels at random, gamma of them positive, trains as 
 embedding of its own, and compares each simulated row with the uploaded one: labels of the nearest rows, a
 share lambda of all, are confirmed, and the rest is supposed anew, until there are enough positives.
 
-Ours: gradients are set to 0 between steps, which the program's simulation leaves out.
+Beyond the paper, against its defense: with gamma alone, and no client simulated, rows are ranked along the
+first singular direction of a client's upload, where positives and negatives lie apart however near all rows
+are to the broadcast ones. The minority is skewed away from the rest, which tells the sign.
+
+Gradients are set to 0 between steps, which the program's simulation leaves out.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -28,10 +32,11 @@ from jaxtyping import Array, Bool, Float
 from attacks.base import Estimates, Progress, Reconstruction, Scope, all_abstain, silent
 from attacks.obstacles import unreadable
 from victims.common.seeds import Purpose, generator
-from victims.common.validation import or_none, require_fields, strictly_between
+from victims.common.validation import one_of, or_none, require_fields, strictly_between
 from victims.transcript.view import ITEM, Uploads, View
 
 MOST_SAMPLES = 1 << 17  # rows of clients that are simulated together
+NO_SHARE = "the share of positives is not known: the recording declares no negatives; set positive_share"
 UNDECLARED = (
     "imia simulates clients of F-NCF or F-LightGCN, and the recording declares no scorer or network of these"
 )
@@ -106,6 +111,9 @@ class IMIA:
     ----------
     positive_share : float or None
         gamma, in 0..1, exclusive; None is 1 / (1 + negatives) as declared.
+    compare : "simulation" or "direction"
+        How rows are told apart: by simulated clients, or by their place along the client's first singular
+        direction, which asks for gamma < 1/2 alone.
     confirmed_share : float
         lambda, in 0..1, exclusive: labels that are confirmed in each repetition. The program has 0.9.
 
@@ -116,11 +124,13 @@ class IMIA:
 
     positive_share: float | None = None
     confirmed_share: float = 0.1
+    compare: Literal["simulation", "direction"] = "simulation"
     name: str = "imia"
 
     def __post_init__(self) -> None:
         share = strictly_between(0, 1)
-        require_fields(self, "imia", positive_share=or_none(share), confirmed_share=share)
+        ways = one_of("simulation", "direction")
+        require_fields(self, "imia", positive_share=or_none(share), confirmed_share=share, compare=ways)
 
     def attack(self, view: View, key: int, progress: Progress = silent) -> Reconstruction:
         """Simulate all clients of a view."""
@@ -143,6 +153,8 @@ class IMIA:
     def obstacle(self, view: View) -> str:
         """Why clients cannot be simulated, or nothing."""
         said, told = view.manifest.rule.model_extra or {}, view.told.get("network")
+        if self.compare == "direction":
+            return unreadable(view) or ("" if self.positive_share or "negatives" in said else NO_SHARE)
         known = {"scorer", "hidden_layers", "negatives"} <= set(said) and told is not None
         known &= "client_learning_rate" in view.manifest.hyperparameters
         return unreadable(view) or ("" if known else UNDECLARED)
@@ -157,6 +169,26 @@ class IMIA:
         key: int,
     ) -> Estimates:
         """Positives of some clients in a round."""
+        said = view.manifest.rule.model_extra or {}
+        gamma = self.positive_share or 1 / (1 + said["negatives"])
+        if self.compare == "direction":
+            positive = ranked(uploads.gradients[users] * here[..., None], here, gamma)
+        else:
+            positive = self._simulated(view, uploads, users, here, gamma, key)
+        index = uploads.index if len(uploads.index) == 1 else uploads.index[users]
+        value = np.where(here, np.where(positive, view.manifest.rating_levels[0], 0.0), np.nan)
+        return Estimates(clients, np.full((1, here.shape[1]), ITEM, np.int8), index, value)
+
+    def _simulated(
+        self,
+        view: View,
+        uploads: Uploads,
+        users: np.ndarray,
+        here: Bool[np.ndarray, "users rows"],
+        gamma: float,
+        key: int,
+    ) -> Bool[np.ndarray, "users rows"]:
+        """Positives by labels under which simulated rows are those that were sent."""
         rule, told = view.manifest.rule, view.told["network"]
         said, width = rule.model_extra or {}, here.shape[1]
         size = width if rule.batch_size in ("all", None) else min(rule.batch_size, width)
@@ -171,7 +203,7 @@ class IMIA:
         at = np.broadcast_to(uploads.at, here.shape) if len(uploads.at) == 1 else uploads.at[users]
         before = np.pad(uploads.factors[at].astype(np.float32), (*pad, (0, 0)))
         change = np.pad(uploads.gradients[users], (*pad, (0, 0)))
-        rng = generator(key, Purpose.SUPPOSED_LABELS, uploads.round, int(clients[0]))
+        rng = generator(key, Purpose.SUPPOSED_LABELS, uploads.round, int(users[0]), width)
         scale = float(before.std(where=real[..., None]))
         own = rng.normal(0, scale, (users.size, before.shape[2])).astype(np.float32)
 
@@ -181,11 +213,28 @@ class IMIA:
             found = simulate(known, own, before, network, y, real.astype(np.float32), keys)
             return np.linalg.norm(np.asarray(found) - change, axis=2)
 
-        gamma = self.positive_share or 1 / (1 + said["negatives"])
-        positive = confirm(distance, real, gamma, self.confirmed_share, rng)[:, :width]
-        index = uploads.index if len(uploads.index) == 1 else uploads.index[users]
-        value = np.where(here, np.where(positive, view.manifest.rating_levels[0], 0.0), np.nan)
-        return Estimates(clients, np.full((1, width), ITEM, np.int8), index, value)
+        return confirm(distance, real, gamma, self.confirmed_share, rng)[:, :width]
+
+
+def ranked(
+    change: Float[np.ndarray, "users rows K"], real: Bool[np.ndarray, "users rows"], gamma: float
+) -> Bool[np.ndarray, "users rows"]:
+    """The share gamma of each client's rows at the skewed end of their first singular direction.
+
+    Examples
+    --------
+    >>> rows = np.array([[[-2.0, 0.1], [-2.1, 0.0], [2.5, 0.1], [-1.9, -0.2], [-2.2, 0.1]]])
+    >>> ranked(rows, np.ones((1, 5), bool), 0.2).tolist()
+    [[False, False, True, False, False]]
+    """
+    n_rows = real.sum(axis=1, keepdims=True)
+    largest = np.maximum(np.abs(change).max(axis=(1, 2), keepdims=True), np.finfo(float).tiny)
+    scaled = change / largest
+    direction = np.linalg.eigh(np.swapaxes(scaled, 1, 2) @ scaled)[1][:, :, -1]
+    along = np.einsum("unk,uk->un", scaled, direction)
+    centred = np.where(real, along - along.sum(axis=1, keepdims=True) / n_rows, 0.0)
+    signed = np.where(real, centred * np.where((centred**3).sum(axis=1, keepdims=True) < 0, -1, 1), -np.inf)
+    return np.argsort(np.argsort(-signed, axis=1), axis=1) < np.maximum(np.rint(gamma * n_rows), 1)
 
 
 def confirm(

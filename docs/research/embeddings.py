@@ -3,7 +3,7 @@
     python docs/research/embeddings.py ML-100K [--factors 16] [--only ncf] [--defenses none,proximal]
 
 One rating of each user is held out, ratings count as 1. As in the authors' program clients train twice
-in all (there 200 rounds of 1 %, here 20 of 10 %), and the clients of round 9 are attacked. HR@10 and NDCG@10
+in all (there 200 rounds of 1 %, here 20 of 10 %), and the clients of round 0 are attacked. HR@10 and NDCG@10
 rank the held out item among 99 that the user never rated. `list, popular` calls positive the fifth of an
 uploaded list that most clients list; `list, random` calls so any fifth, in expectation.
 """
@@ -30,7 +30,13 @@ from victims.transcript.reader import open_transcript
 
 DEFENSES = {"none": ({}, "none"), "proximal": ({"proximal": 0.1}, "none")}
 DEFENSES |= {"noise": ({}, "gaussian:scale=0.0316,clip=1")}  # clipped rows, variance 0.001, as in the program
-ATTACKS = (("imia", {}), ("imia", {"confirmed_share": 0.9}), ("undeclared", {}), ("rated-set", {}))
+ATTACKS = (
+    ("imia", {}),
+    ("imia", {"confirmed_share": 0.9}),
+    ("imia", {"compare": "direction"}),
+    ("undeclared", {}),
+    ("rated-set", {}),
+)
 
 
 def ranking(run: Run, rated: Ratings, test: Ratings) -> dict[str, np.ndarray]:
@@ -95,7 +101,7 @@ def main() -> None:
 
             with TemporaryDirectory() as folder:
                 path, began = Path(folder) / "r", time.monotonic()
-                record(victim, train, path, rounds=[9], defenses=make_defenses(text))
+                record(victim, train, path, rounds=[0], defenses=make_defenses(text))
                 line("recorded", "", began)
                 for attack, chosen in ATTACKS:
                     began = time.monotonic()
