@@ -334,6 +334,13 @@ SHARES = {
 }
 
 
+def _about(rows: Sequence[Row]) -> str:
+    """Data, adversary, and how many clients are attacked."""
+    data = ", ".join(dict.fromkeys(str(row["data"]).rstrip("/").rpartition("/")[2] for row in rows))
+    n_users = max((int(row["n_users"]) for row in rows if (row["n_users"] or 0) > 0), default=0)
+    return f"{data}, {rows[0]['adversary']}; n = {n_users:,} clients"
+
+
 def strength_figures(rows: Sequence[Row], directory: Path, defense: str) -> list[Path]:
     """Draw leakage above the distortion of the sums, against the strength of one defense, from none on."""
     known = [row for row in rows if row["status"] == "ran"]
@@ -395,6 +402,7 @@ def against_strength(rows: Sequence[Row], kind: str, texts: Sequence[str], defen
         handles.append(Line2D([], [], **BASELINE, label="best guess"))
         handles.append(Line2D([], [], **marks, label="hollow: (most) clients unanswered"))
         legend(figure, handles, 2, "outside upper center")
+        figure.supxlabel(_about(rows), fontsize=6)
     return figure
 
 
@@ -477,7 +485,9 @@ def attack_map(rows: Sequence[Row], directory: Path, kinds: Sequence[str]) -> li
             axes.tick_params(axis="x", rotation=40)
             for label in axes.get_xticklabels():
                 label.set_horizontalalignment("right")
-        note = "value, the darker the more it is above the guess; grey: no answer, or it does not apply"
+        note = (
+            "value, the darker the more it is above the guess; grey: no answer, not applicable or not needed"
+        )
         figure.supxlabel(note, fontsize=7)
         return save(figure, directory / "attacks_against_defenses")
 

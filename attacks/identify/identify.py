@@ -43,8 +43,11 @@ OF_STEPS = ("order", "batch_size", "local_steps")
 
 
 @threadpool_limits.wrap(limits=1, user_api="blas")  # as where attacks are run (audit.experiments.answers)
-def identify(view: View) -> Identification:
-    """Find the clients' rule from what they upload."""
+def identify(view: View, *, with_noise: bool = True) -> Identification:
+    """Find the clients' rule from what they upload.
+
+    ``with_noise`` asks rows that no rule explains for a noise term, seconds, which tells nothing of a rule.
+    """
     reason = unreadable(view)
     if not reason and view.manifest.weighting != "observed-only":
         reason = "rows of unrated items have a weight of their own"
@@ -82,7 +85,7 @@ def identify(view: View) -> Identification:
         f"{n_read} of {n_clients} clients sent rows of one step that fit the rating levels, and no "
         "other rule that is known explains half of them"
     )
-    if noisy := noise_fit(asked):
+    if with_noise and (noisy := noise_fit(asked)):
         obstacle += (
             f", but the rows of {noisy.clients} of {noisy.looked_at} are linear in ratings, with noise, "
             "which undeclared reads"

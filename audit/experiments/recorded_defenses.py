@@ -108,6 +108,14 @@ def obstacle(view: View, defenses: Sequence[Defense]) -> str:
         return f"defenses need uploads in the clear, and the {view.adversary} sees none in this recording"
     if view.implicit is not None:
         return "defenses are applied to rows about one table of item factors, and here are two; record one"
+    if any(changes(one, "sampled") for one in defenses):
+        if view.manifest.upload.zeros_if_unrated:
+            return "unrated items cannot be sampled where a row of every item is sent already"
+        if view.messages.sequence is not None or view.messages.reference is not None:
+            return (
+                "unrated items cannot be sampled where each row has an order or a factor of its own, which "
+                "those of sampled rows would lack"
+            )
     found = (_inapplicable(one, defenses[place + 1 :]) for place, one in enumerate(defenses))
     return next(filter(None, found), "")
 
@@ -162,11 +170,6 @@ def _sent(
 
 def _with_zeros(rows: Rows, sender: Int[np.ndarray, " more"], item: Int[np.ndarray, " more"]) -> Rows:
     """Add rows of zeros about more items, each client's behind its own."""
-    if rows.sequence is not None or rows.reference is not None:
-        raise InputError(
-            "unrated items cannot be sampled where each row has an order or a factor of its own: those of "
-            "sampled rows are not known"
-        )
     senders = np.concatenate([rows.sender, sender.astype(rows.sender.dtype)])
     order = np.argsort(senders, kind="stable")
     kind = np.concatenate([rows.kind, np.full(item.size, ITEM, rows.kind.dtype)])

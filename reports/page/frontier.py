@@ -14,6 +14,8 @@ import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.transforms import Bbox
 
 from reports.page.charts import Chart, at_least, page_panels
 from reports.verdicts import ERROR, NOT_TESTED, QUALITY, SENT, UNDEFENDED, Row, System, number, values_of
@@ -23,6 +25,7 @@ AXES = {
     QUALITY: "ranking,\nbeside popularity (NDCG@10)",
     ERROR: "rating error,\nbeside the training mean (RMSE)",
 }
+OFFSETS = (-14, 8, -23, 17, -32, 26, -41, 35, -50)  # points from a mark to its name, tried in this order
 LEAST = -1.0  # usefulness that is drawn; what lies below stands at the edge
 ADVANTAGE = ("advantage", "advantage_low", "advantage_high")
 
@@ -52,7 +55,8 @@ def frontier(systems: Sequence[System]) -> Chart | None:
     with page_panels(len(drawn), 5.6 * len(drawn), 4.8, systems) as (figure, panels):
         for place, (axis, axes) in enumerate(zip(drawn, panels, strict=True)):
             shown = frame[frame.axis == axis].reset_index(drop=True)
-            _panel(axes, shown, floor - 0.12, f"frontier-{place}")
+            marks = _panel(axes, shown, floor - 0.12, f"frontier-{place}")
+            _name(figure, axes, marks)
             hovers[f"frontier-{place}"] = list(shown.hover)
             axes.set(xlabel=f"usefulness: {AXES[axis]}", ylabel="advantage of the worst adversary")
     caption = (
@@ -106,7 +110,8 @@ def _is_dominated(frame: pd.DataFrame, place: int) -> bool:
     return bool((no_worse & better).any())
 
 
-def _panel(axes: Axes, frame: pd.DataFrame, lane: float, group: str) -> None:
+def _panel(axes: Axes, frame: pd.DataFrame, lane: float, group: str) -> pd.DataFrame:
+    """Draw the marks; return the systems with their places."""
     frame = frame.assign(
         where=frame.advantage.fillna(lane),
         shown=frame.useful.clip(lower=LEAST),
@@ -134,17 +139,29 @@ def _panel(axes: Axes, frame: pd.DataFrame, lane: float, group: str) -> None:
         markers={True: "D", False: "o"}, legend=False, zorder=3,
     )  # fmt: skip
     axes.collections[-1].set_gid(group)
-    named = frame[~frame.dominated].sort_values(["where", "shown"])
-    for place, line in enumerate(named.to_dict("records")):
-        axes.annotate(
-            line["system"], (line["shown"], line["where"]), xytext=(0, 8 if place % 2 else -14), ha="center",
-            textcoords="offset points", fontsize=7,
-        )  # fmt: skip
     axes.set_ylim(lane - 0.1, 1.06)
     ticks = [0, 0.5, 1]
     axes.set_yticks([lane, *ticks], ["not tested", *map(str, ticks)])
     axes.margins(x=0.2)
     axes.set_xlim(*at_least(*axes.get_xlim()))
+    return frame
+
+
+def _name(figure: Figure, axes: Axes, frame: pd.DataFrame) -> None:
+    """Write names below or above marks, as near as none lies on another."""
+    figure.draw_without_rendering()  # which settles where marks are
+    taken: list[Bbox] = []
+    for line in frame[~frame.dominated].sort_values(["where", "shown"]).to_dict("records"):
+        for away in OFFSETS:
+            text = axes.annotate(
+                line["system"], (line["shown"], line["where"]), xytext=(0, away), ha="center",
+                textcoords="offset points", fontsize=7,
+            )  # fmt: skip
+            place = text.get_window_extent()
+            if away == OFFSETS[-1] or not place.count_overlaps(taken):
+                break
+            text.remove()
+        taken.append(place)
 
 
 def _words(line: dict) -> str:

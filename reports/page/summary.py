@@ -193,6 +193,30 @@ def _how_sure(attacked: Sequence[System], leak: Leak) -> str:
     return f"{sure}; {ran}" + (f". {NO_TRUTH}" if row["metric"] == ANSWERED else "")
 
 
+def _what_defenses_leave(attacked: Sequence[System]) -> list[str]:
+    """Of each kind, the defense that leaves the smallest advantage; what was not tested is none."""
+    bare: dict[str, float] = {}
+    left: dict[str, dict[str, float]] = {}
+    for system in attacked:
+        defense = str(system.rows[0]["defense"])
+        for leak in (leak for seen in system.adversaries for leak in seen.leaks):
+            if leak.row is None and not leak.in_open:
+                continue
+            advantage = 1.0 if leak.in_open or leak.row is None else float(leak.row["advantage"])
+            found = bare if defense in UNDEFENDED else left.setdefault(leak.kind, {})
+            name = leak.kind if defense in UNDEFENDED else defense
+            found[name] = max(found.get(name, -1.0), advantage)
+    words = []
+    for kind, by_defense in left.items():
+        name = min(by_defense, key=by_defense.__getitem__)
+        least, before = by_defense[name], bare.get(kind, 1.0)
+        if least < before:
+            words.append(f"{name} leaves least of {kind}: an advantage of {number(least)}")
+        elif before > 0:
+            words.append(f"none is shown to lessen what leaks of {kind}")
+    return words
+
+
 def what_to_do(attacked: Sequence[System], system: System, command: str) -> str:
     """Name the defense that leaves least of those that were measured, else the command that measures one."""
     row = system.rows[0]
@@ -200,17 +224,8 @@ def what_to_do(attacked: Sequence[System], system: System, command: str) -> str:
         return "See below why no attack answered; factorleak attack --identify tells what uploads look like."
     if system.severity == "none shown":
         return "Nothing against these attacks. Gate the build with --fail-on leak, so that it stays so."
-    defended = [
-        (SEVERITIES.index(one.severity), leak.row["advantage"], one)
-        for one in attacked
-        if one.rows[0]["defense"] not in UNDEFENDED and (leak := one.worst) is not None and leak.row
-    ]
-    mildest = max(defended, key=lambda one: (one[0], -one[1]), default=None)
-    if mildest is not None:
-        _, advantage, best = mildest
-        left = f"an advantage of {number(advantage)}, severity {best.severity}"
-        name = best.rows[0]["defense"]
-        return f"Of the defenses measured, {name} leaves least: {left}. The charts say what it costs."
+    if words := _what_defenses_leave(attacked):
+        return f"Of the defenses measured, {'; '.join(words)}. The charts say what they cost."
     if "--transcript" in command:
         recording = shlex.quote(str(row["data"]))
         return f"Try defenses on these uploads: factorleak audit --transcript {recording} --advise"

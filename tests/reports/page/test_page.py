@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from reports.page.content import page_of
-from reports.page.frontier import frontier_frame
+from reports.page.frontier import frontier, frontier_frame
 from reports.page.render import as_html, as_markdown, write_page
 from reports.page.summary import summary_of
 from reports.page.systems import systems_of
@@ -319,6 +319,26 @@ def test_dominated_means_worse_beyond_the_bars():
     }  # fmt: skip
     assert np.isnan(frame.advantage["unread"])
     assert "NOT TESTED" in frame.hover["unread"]
+
+
+def test_no_name_lies_on_another():
+    rows = []
+    for n, name in enumerate(("none", "laplace:scale=0.1", "gaussian:sigma=1", "top-k:share=0.1", "round")):
+        rows.append(leak(name, advantage=0.5 + n / 200, advantage_low=0.3, advantage_high=0.7))
+        rows.append(quality(name, 0.8 + n / 1000, 0))
+    figure = frontier(systems_of(rows)).figure
+    figure.draw_without_rendering()
+    places = [text.get_window_extent() for text in figure.axes[0].texts]
+    assert len(places) == 5
+    assert not any(place.count_overlaps(places[:n]) for n, place in enumerate(places))
+
+
+def test_what_is_left_is_said_of_each_kind():
+    lists = {"metric": "rated_set_auc", "attack": "rated-set"}
+    rows = [leak(), leak() | lists]
+    rows += [leak("laplace:scale=9", advantage=0.1), leak("laplace:scale=9") | lists]
+    words = dict(page(rows).summary.facts)["What to do"]
+    assert "laplace:scale=9 leaves least of ratings: an advantage of 0.100; none is shown" in words
 
 
 def test_both_ends_of_usefulness_are_marked():
