@@ -94,19 +94,19 @@ def why_not(row: Row) -> str:
 
 
 def why_silent(rows: Sequence[Row]) -> str:
-    """Say which attacks looked in vain, or else the reason that most families of attacks have.
+    """Say which attacks ran and found nothing, or else the reason that most families of attacks have.
 
     Examples
     --------
     >>> silent = {"attack": "grid", "reason": "9 of 9 clients got no answer: too few rows (9)"}
     >>> idle = {"attack": "aggregate", "reason": "no sums"}
     >>> why_silent([idle, silent])
-    'grid looked in vain'
+    'grid ran and found nothing'
     >>> why_silent([idle])
     'no sums'
     >>> few = {"attack": "undeclared", "n_users": 22, "n_abstained": 20}
     >>> why_silent([silent, few | {"reason": "20 of 22 clients got no answer: too few rows (20)"}])
-    'undeclared answered 2 of 22 clients, grid looked in vain'
+    'undeclared answered 2 of 22 clients, grid ran and found nothing'
     """
     told = {str(row["attack"]): str(row["reason"]) for row in rows if row.get("reason")}
     looked = [attack for attack, reason in told.items() if LOOKED in reason]
@@ -117,7 +117,7 @@ def why_silent(rows: Sequence[Row]) -> str:
     ]
     if looked := [attack for attack in looked if attack not in few]:
         names = " and ".join([", ".join(looked[:-1])] * (len(looked) > 1) + looked[-1:])
-        said.append(f"{names} looked in vain")
+        said.append(f"{names} ran and found nothing")
     if said:
         return ", ".join(said)
     families = {(family(attack), reason): reason for attack, reason in told.items()}
@@ -396,7 +396,7 @@ def worst_cell(leaks: Sequence[Leak]) -> str:
 
 
 def why_nothing(rows: Sequence[Row]) -> str:
-    """Say why nothing was read: a failure, else who looked in vain, else what the attack on sums says.
+    """Say why nothing was read: a failure, else who ran and found nothing, else what the attack on sums says.
 
     Examples
     --------
@@ -405,7 +405,7 @@ def why_nothing(rows: Sequence[Row]) -> str:
     >>> why_nothing([sums])
     'no sums'
     >>> why_nothing([sums, sums | {"attack": "grid", "reason": "9 of 9 clients got no answer: noise (9)"}])
-    'grid looked in vain'
+    'grid ran and found nothing'
     """
     untested = [row for row in rows if not tested(row) and row["reason"]]
     order = sorted(untested, key=lambda row: (row["status"] != "failed", row["attack"] != "aggregate"))
