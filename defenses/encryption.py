@@ -146,12 +146,12 @@ class Paillier(Defense):
 
 
 @dataclass(frozen=True)
-class NobodysKey(IdealCipher):
-    """The stand-in under masks that cancel in sums: nothing opens a single row."""
+class Masks(IdealCipher):
+    """The stand-in under masks that cancel in sums: nothing opens a row of others."""
 
     def key(self) -> dict[str, str]:
-        """There is none."""
-        return {}
+        """The seed of all masks. Each client knows its own, and a view opens rows of its own clients alone."""
+        return {"scheme": "masks", "mask": self.mask.hex()}
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,7 @@ class SecureSum(Defense):
         """New masks."""
         point = FixedPoint(1, self.fraction_bits, n_users + 1)
         rules = Rules(point, factors, np.zeros(0, np.int64), self.min_contributors, False)
-        return NobodysKey(rules, secrets.token_bytes(32))
+        return Masks(rules, secrets.token_bytes(32))
 
     def public(self) -> dict[str, Any]:
         """What the manifest tells about this defense."""
@@ -197,9 +197,14 @@ class SecureSum(Defense):
 
 def opener(manifest: Manifest, key: Mapping[str, str]) -> Opener:
     """Make the function that turns the ciphertexts of a recording into rows."""
-    entry = next((told for told in manifest.defenses if told.get("name") == "paillier"), None)
+    names = ("paillier", "secure-sum")
+    entry = next((told for told in manifest.defenses if told.get("name") in names), None)
     if entry is None:
-        raise InputError("the key is for recordings under the defense paillier, which this one does not name")
+        raise InputError(
+            "the key is for recordings under the defense paillier or secure-sum, and this one names neither"
+        )
+    if entry["name"] == "secure-sum":
+        return _opener_of_masks(manifest, entry, key)
     names = ("key_bits", "fraction_bits", "packed", "ideal")
     try:
         defense = Paillier(**{name: entry[name] for name in names if name in entry})
@@ -213,6 +218,18 @@ def opener(manifest: Manifest, key: Mapping[str, str]) -> Opener:
     if defense.ideal:
         return IdealCipher(rules, mask_of(key)).opened
     return PaillierCipher(rules, secret_of(key, defense.key_bits, entry)).opened
+
+
+def _opener_of_masks(manifest: Manifest, entry: Mapping[str, Any], key: Mapping[str, str]) -> Opener:
+    """What clients open their own rows with."""
+    if key.get("scheme") != "masks":
+        raise InputError(f"the key must have the scheme 'masks', got {str(key.get('scheme'))[:80]!r}")
+    try:
+        bits = SecureSum(**{name: entry[name] for name in ("fraction_bits",) if name in entry}).fraction_bits
+    except TypeError:
+        raise InputError("the manifest's entry for secure-sum must hold numbers") from None
+    rules = Rules(FixedPoint(1, bits), manifest.factors, np.zeros(0, np.int64), 1, False)
+    return Masks(rules, mask_of(key)).opened
 
 
 def mask_of(key: Mapping[str, str]) -> bytes:

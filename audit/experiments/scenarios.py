@@ -12,6 +12,7 @@ from audit.registry import entry
 from victims.common.errors import InputError
 from victims.training import obstacle
 from victims.transcript.adversaries import ADVERSARIES, CLIENT, NEIGHBOUR, NEIGHBOURS
+from victims.transcript.sybils import SYBILS, sybils_of
 
 PREFERRED = "include-unrated"
 
@@ -182,12 +183,16 @@ def system_of(name: str) -> System:
 
 def check_adversary(name: str) -> None:
     """Refuse an adversary that no recording has."""
-    if name not in ADVERSARIES and not name.startswith((CLIENT, NEIGHBOUR, NEIGHBOURS)):
+    if name.startswith(SYBILS):
+        sybils_of(name)
+    elif name not in ADVERSARIES and not name.startswith((CLIENT, NEIGHBOUR, NEIGHBOURS)):
         raise InputError(f"adversary must be one of {', '.join(ADVERSARIES)}, got {name!r}")
 
 
 def check_numbered(adversary: str) -> None:
     """Refuse clients who are not named by their numbers: a recording of our own has no other names."""
+    if adversary.startswith(SYBILS):
+        return
     who, colon, numbers = adversary.partition(":")
     many = numbers.split(",") if f"{who}:" == NEIGHBOURS else [numbers]
     if colon and not all(one.isascii() and one.isdigit() and len(one) < 10 for one in many):
