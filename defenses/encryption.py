@@ -150,7 +150,7 @@ class Masks(IdealCipher):
     """The stand-in under masks that cancel in sums: nothing opens a row of others."""
 
     def key(self) -> dict[str, str]:
-        """The seed of all masks. Each client knows its own, and a view opens rows of its own clients alone."""
+        """The seed of all masks; a client knows its own, and a view opens rows of its own clients alone."""
         return {"scheme": "masks", "mask": self.mask.hex()}
 
 
@@ -173,7 +173,7 @@ class SecureSum(Defense):
     fraction_bits: int = 40
     min_contributors: int = 1
     name: str = "secure-sum"
-    attackers = (Attacker("rated-set", 2),)  # The lists of items are in the open
+    attackers = (Attacker("aggregate", 2), Attacker("rated-set", 2))  # sums taken apart, and the lists
 
     def __post_init__(self) -> None:
         require_fields(self, "secure-sum", fraction_bits=between(0, 52), min_contributors=at_least(1))

@@ -23,9 +23,9 @@ from audit.experiments.ladder import by_cost, is_exhaustive
 from audit.experiments.options import SECONDS, check, each_once, refuse_idle_options
 from audit.experiments.plan import Audit, GivenRecording
 from audit.experiments.recordings import (
-    RECEIVE,
     lists_open,
     other_adversary,
+    receives_uploads,
     uploads_name_lists,
     users_of_others,
 )
@@ -227,7 +227,7 @@ def audit(
     chosen = [defense for text in plan.defenses for defense in make_defenses(text)]
     lists_open = uploads_name_lists(manifest_of(first, ratings, list(plan.rounds)), chosen)
     serverless = entry("victims", plan.victim).serverless
-    if lists_open and plan.adversary in RECEIVE:
+    if lists_open and receives_uploads(plan.adversary):
         recorded_ones = {(row["update"], row["weighting"]) for row in rows if row["status"] != "failed"}
         named = [
             open_row(

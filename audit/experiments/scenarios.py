@@ -12,6 +12,7 @@ from audit.registry import entry
 from victims.common.errors import InputError
 from victims.training import obstacle
 from victims.transcript.adversaries import ADVERSARIES, CLIENT, NEIGHBOUR, NEIGHBOURS
+from victims.transcript.manifest import MASKS
 from victims.transcript.sybils import SYBILS, sybils_of
 
 PREFERRED = "include-unrated"
@@ -96,6 +97,18 @@ def without_encryption(text: str) -> str:
 def encrypts(text: str) -> bool:
     """Tell whether uploads are encrypted."""
     return any(_ideal(defense) for defense in expanded(text))
+
+
+def shows_sums_alone(victim: str, text: str) -> bool:
+    """Tell whether a server of this victim sees no row under a defense, but sums, which take all clients.
+
+    Examples
+    --------
+    >>> shows_sums_alone("mf", "laplace:b=2+secure-sum"), shows_sums_alone("pdmfrec", "secure-sum")
+    (True, False)
+    """
+    masked = any(defense.partition(":")[0] == MASKS for defense in expanded(text))
+    return encrypts(text) or (masked and not entry("victims", victim).serverless)
 
 
 def _ideal(defense: str) -> dict[str, str]:

@@ -95,8 +95,9 @@ class Party(NamedTuple):
 def seen_by(party: Party, rows: Sent) -> dict[int, Sums]:
     """Rows that a party sent or received, by round."""
     on_the_wire = rows.receiver != rows.sender  # what somebody adds up by itself is not sent
-    seen = on_the_wire & party.everything
-    seen |= np.isin(rows.receiver, party.parties) | np.isin(rows.sender, party.parties)
+    seen = on_the_wire
+    if not party.everything:
+        seen = np.isin(rows.receiver, party.parties) | np.isin(rows.sender, party.parties)
     out = {}
     for round_ in np.unique(rows.round[seen]).tolist():
         here = seen & (rows.round == round_)

@@ -1,11 +1,11 @@
 """A server together with some of the clients: what it sees is every sum less what these clients sent.
 
-Douceur 2002 named the Sybil attack: whoever registers identities without proof has as many as it wants. Here the
-server does, or real clients collude with it; what they know is the same. Of a sum it knows its own summands.
-Where uploads are added up under masks (``secure-sum``), ``less`` subtracts those, and where one honest client
-is left, ``lone`` makes its rows of the rest. A key that all clients have (``paillier``) is the adversary's
-with its first client. Secure aggregation (Bonawitz et al. 2017, doi:10.1145/3133956.3133982) is
-proved for a sum over the honest clients: how many of these there are is an assumption of it, not a result.
+Douceur 2002 named the Sybil attack: whoever need not prove who they are has as many identities as they want.
+Here the server has, or real clients collude with it; what they know is the same. Of a sum it knows its own
+summands. Where uploads are added up under masks (``secure-sum``), ``less`` subtracts those, and where one
+honest client is left, ``lone`` makes its rows of the rest. A key that all clients have (``paillier``) is the
+adversary's with its first client. Secure aggregation (Bonawitz et al. 2017, doi:10.1145/3133956.3133982)
+hides all but the sum over the honest clients: how many these are is an assumption of it, and no result.
 
 - ``sybils:0.9``: a random 0.9 of the recorded clients collude, at least one does not; larger shares have all
   of the smaller ones' clients in them. ``sybils:0.9:3`` is another draw, number 3.
@@ -24,7 +24,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Int
 
 from victims.common.errors import InputError
 from victims.common.seeds import Purpose, generator
@@ -32,7 +32,7 @@ from victims.transcript.messages import Messages, Sums
 
 SYBILS = "sybils:"
 ALL_BUT_ONE = SYBILS + "all-but-one"
-DRAWN = re.compile(r"(0|1|0?\.[0-9]{1,9}|0\.[0-9]{1,9})(?::([0-9]{1,9}))?")
+DRAWN = re.compile(r"(0|1|0?\.[0-9]{1,9})(?::([0-9]{1,9}))?")
 NAMED = re.compile(r"([0-9]{1,9})-([0-9]{1,9})")
 
 
@@ -49,8 +49,8 @@ class Sybils(NamedTuple):
         if self.first >= 0:
             if self.last >= n_users or self.last - self.first + 1 >= n_users:
                 raise InputError(
-                    f"adversary {SYBILS}{self.first}-{self.last} must name clients below {n_users}, and leave "
-                    "one of them out; name fewer"
+                    f"adversary {SYBILS}{self.first}-{self.last} must name clients below {n_users}, and not "
+                    "all of them; name fewer"
                 )
             return np.arange(self.first, self.last + 1)
         count = min(round(self.share * n_users), n_users - 1)
