@@ -14,14 +14,14 @@ contributor shows that client's gradient, and with a few of them more follows (a
 from whoever receives the item factors, which are a function of them, in FedMF in every round, in FedMVMF in
 the first; anything at all, if the server holds the key, which any one client or decrypter can give it.
 
-``secure-sum``: what Paillier does for a server, neighbours do by masks that they agree on in pairs and that
-cancel in the sum of each receiver (K. Bonawitz et al., CCS 2017, doi:10.1145/3133956.3133982): a client sees
-the sum over its neighbours of an item, and no row. No party holds a key. The masks are drawn by the stand-in
-of the cryptosystem, from a seed that nobody keeps: views and numbers are those of the real protocol but for
-its messages to agree on masks.
+``secure-sum``: clients agree in pairs on masks that cancel in sums (K. Bonawitz et al., CCS 2017,
+doi:10.1145/3133956.3133982): a server sees the sum over all clients of an item, a client of a graph that over
+its neighbours, and neither a row. No party holds a key. The masks are drawn by the stand-in of the
+cryptosystem, from a seed beside the recording, for views of those who know rows of their own: views and
+numbers are those of the real protocol but for its messages to agree on masks.
 
-What this does not hide: which items a client sends rows of; the sum itself, and with ``min_contributors=1``
-the row of a client who is alone in it.
+What this does not hide: which items a client sends rows of; the sum itself, and the row of a client whose
+co-contributors are none or the adversary's (``victims.transcript.sybils``).
 """
 
 from __future__ import annotations
@@ -156,14 +156,14 @@ class Masks(IdealCipher):
 
 @dataclass(frozen=True)
 class SecureSum(Defense):
-    """Sums over neighbours.
+    """Sums over clients, or over neighbours.
 
     Attributes
     ----------
     fraction_bits : int
         Numbers are rounded to multiples of 2^-fraction_bits, 0 to 52.
     min_contributors : int
-        A sum of fewer rows is not opened, >= 1; receivers agree on it with their neighbours.
+        A sum of fewer rows is not opened, >= 1; receivers agree on it with those who send.
 
     References
     ----------

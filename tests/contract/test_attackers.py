@@ -27,7 +27,7 @@ GROUND = {
     "personalized-sampling": ("mf", "personalized-sampling"),
     "objective-noise": ("mf", "objective-noise"),
     "paillier": ("fedmvmf", "paillier:ideal=true"),
-    "secure-sum": ("pdmfrec", "secure-sum"),
+    "secure-sum": ("fedmvmf", "secure-sum"),
 }
 # between them, all attacks that a declaration names
 ONCE = {"dpmf-yang", "fedmf", "objective-noise", "pdmfrec", "secure-sum"}
@@ -57,7 +57,10 @@ def test_declared_attacks_exist_and_answer(name, community, tmp_path):
     assert {one.name for one in declared} <= set(entries("attacks"))
     assert [one for one in declared if not one.name.startswith("guess")]
     options = {"factors": "4"}
-    if victim == "fedmvmf" and name != "paillier":  # under which somebody must be alone in a sum
+    if victim == "fedmvmf" and name not in (
+        "paillier",
+        "secure-sum",
+    ):  # under which somebody must be alone in a sum
         options["weighting"] = "include-unrated"
     rounds = range(max(one.rounds for one in declared))
     path = tmp_path / "recording"
