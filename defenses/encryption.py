@@ -197,8 +197,8 @@ class SecureSum(Defense):
 
 def opener(manifest: Manifest, key: Mapping[str, str]) -> Opener:
     """Make the function that turns the ciphertexts of a recording into rows."""
-    names = ("paillier", "secure-sum")
-    entry = next((told for told in manifest.defenses if told.get("name") in names), None)
+    sealing = ("paillier", "secure-sum")
+    entry = next((told for told in manifest.defenses if told.get("name") in sealing), None)
     if entry is None:
         raise InputError(
             "the key is for recordings under the defense paillier or secure-sum, and this one names neither"

@@ -193,8 +193,8 @@ class Transcript:
         )
 
     def _of_honest(
-        self, party: Party, messages: Messages, sums: Mapping[int, Sums], opener: Opener | None
-    ) -> tuple[Messages, Mapping[int, Sums]]:
+        self, party: Party, messages: Messages, sums: dict[int, Sums], opener: Opener | None
+    ) -> tuple[Messages, dict[int, Sums]]:
         """Uploads and sums without what the adversary's own clients sent."""
         if self.deliveries is not None:
             raise InputError(

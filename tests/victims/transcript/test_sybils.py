@@ -54,7 +54,7 @@ def rows_of(view):
     )
 
 
-def accuracy(transcript, attack, adversary):
+def accuracy(transcript, adversary, attack):
     """Rated ratings that are right, a mean over clients; those without an answer count with the baseline."""
     found = make_attack(attack).attack(view_of(transcript, adversary), 0)
     scores = score(found, transcript.manifest, read_truth(truth_path(transcript.path)))
@@ -106,7 +106,7 @@ def test_a_server_that_adds_up_sees_what_it_steps_with(recorded):
 
 def test_the_one_honest_client_is_read(recorded):
     """All but one: the sums are its rows, and all its ratings follow."""
-    right, found = accuracy(recorded("secure-sum:min_contributors=2"), "aggregate", "sybils:1")
+    right, found = accuracy(recorded("secure-sum:min_contributors=2"), "sybils:1", "aggregate")
     assert found.users.size == 1
     assert right == 1.0
     view = view_of(recorded(), "sybils:1")
@@ -117,21 +117,23 @@ def test_the_one_honest_client_is_read(recorded):
 
 def test_sybils_pass_a_threshold(recorded):
     """Of FAKES + 1: sums that it kept closed are open, as if it had been 1."""
-    defense = f"secure-sum:min_contributors={FAKES + 1}"
-    n_users = RATINGS.n_users
-    alone, _ = accuracy(recorded("secure-sum"), "aggregate", "server")
-    held, _ = accuracy(recorded(defense), "aggregate", "server")
-    passed, _ = accuracy(
-        recorded(defense, fakes=FAKES), "aggregate", f"sybils:{n_users}-{n_users + FAKES - 1}"
+    defense, n_users = f"secure-sum:min_contributors={FAKES + 1}", RATINGS.n_users
+    sybils = f"sybils:{n_users}-{n_users + FAKES - 1}"
+    recordings = (recorded("secure-sum"), "server"), (recorded(defense), "server")
+    alone, held, passed = (
+        found.users.size - len(found.abstained)
+        for _, found in (
+            accuracy(*one, "aggregate") for one in (*recordings, (recorded(defense, fakes=FAKES), sybils))
+        )
     )
-    assert np.isnan(held)  # nobody is answered
-    assert alone > 0.5
-    assert passed == pytest.approx(alone, abs=0.05)
+    assert held == 0
+    assert alone >= n_users / 4
+    assert abs(passed - alone) <= 2  # they train the model, too
 
 
 def test_a_common_key_is_lost_with_one_client(recorded):
     paillier = recorded("paillier:ideal=true,min_contributors=20")
-    right, found = accuracy(paillier, "spectral", "sybils:0.05")
+    right, found = accuracy(paillier, "sybils:0.05", "spectral")
     assert found.users.size == RATINGS.n_users - 1
     assert right == 1.0
     assert view_of(paillier, "sybils:0").messages.gradient is None
