@@ -1,7 +1,8 @@
 """How far Sybils who rate every item move the model: ``python docs/research/sybils.py PATH``.
 
-FedMVMF, semi-als / observed-only, 30 rounds, a fifth of each user's ratings held out. ``drift`` is the distance of
-the item factors from those without Sybils, over how far these moved from the start; RMSE is of the held-out ratings.
+FedMVMF, semi-als / observed-only, 30 rounds, a fifth of each user's ratings held out. ``drift`` is the
+distance of the item factors from those without Sybils, over how far these moved from the start; RMSE is of
+the held-out ratings.
 """
 
 from __future__ import annotations
