@@ -11,7 +11,7 @@ import numpy as np
 from victims.common.seeds import Purpose, generator
 from victims.data.ratings import Ratings
 from victims.data.subsets import of_users, with_principal_components
-from victims.data.synthetic import generate, is_synthetic, parse_synthetic
+from victims.data.synthetic import generate, is_synthetic, parse_synthetic, with_sybils
 
 
 def ratings_of(
@@ -21,6 +21,7 @@ def ratings_of(
     seed: int = 0,
     options: Mapping[str, Any] | None = None,
     item_tags: Path | None = None,
+    sybils: int | None = None,
 ) -> Ratings:
     """Load the ratings that a name or path stands for."""
     ratings = data if isinstance(data, Ratings) else _loaded(str(data), options)
@@ -33,7 +34,7 @@ def ratings_of(
     if community is not None and community < ratings.n_users:
         chosen = generator(seed, Purpose.COMMUNITY).choice(ratings.n_users, community, replace=False)
         ratings = of_users(ratings, chosen)
-    return ratings
+    return ratings if sybils is None else with_sybils(ratings, sybils)
 
 
 def _loaded(text: str, options: Mapping[str, Any] | None) -> Ratings:

@@ -14,14 +14,14 @@ contributor shows that client's gradient, and with a few of them more follows (a
 from whoever receives the item factors, which are a function of them, in FedMF in every round, in FedMVMF in
 the first; anything at all, if the server holds the key, which any one client or decrypter can give it.
 
-``secure-sum``: what Paillier does for a server, neighbours do by masks that they agree on in pairs and that
-cancel in the sum of each receiver (K. Bonawitz et al., CCS 2017, doi:10.1145/3133956.3133982): a client sees
-the sum over its neighbours of an item, and no row. No party holds a key. The masks are drawn by the stand-in
-of the cryptosystem, from a seed that nobody keeps: views and numbers are those of the real protocol but for
-its messages to agree on masks.
+``secure-sum``: clients agree in pairs on masks that cancel in sums (K. Bonawitz et al., CCS 2017,
+doi:10.1145/3133956.3133982): a server sees the sum over all clients of an item, a client of a graph that over
+its neighbours, and neither a row. No party holds a key. The masks are drawn by the stand-in of the
+cryptosystem, from a seed beside the recording, for views of those who know rows of their own: views and
+numbers are those of the real protocol but for its messages to agree on masks.
 
-What this does not hide: which items a client sends rows of; the sum itself, and with ``min_contributors=1``
-the row of a client who is alone in it.
+What this does not hide: which items a client sends rows of; the sum itself, and the row of a client whose
+co-contributors are none or the adversary's (``victims.transcript.sybils``).
 """
 
 from __future__ import annotations
@@ -146,24 +146,24 @@ class Paillier(Defense):
 
 
 @dataclass(frozen=True)
-class NobodysKey(IdealCipher):
-    """The stand-in under masks that cancel in sums: nothing opens a single row."""
+class Masks(IdealCipher):
+    """The stand-in under masks that cancel in sums: nothing opens a row of others."""
 
     def key(self) -> dict[str, str]:
-        """There is none."""
-        return {}
+        """The seed of all masks; a client knows its own, and a view opens rows of its own clients alone."""
+        return {"scheme": "masks", "mask": self.mask.hex()}
 
 
 @dataclass(frozen=True)
 class SecureSum(Defense):
-    """Sums over neighbours.
+    """Sums over clients, or over neighbours.
 
     Attributes
     ----------
     fraction_bits : int
         Numbers are rounded to multiples of 2^-fraction_bits, 0 to 52.
     min_contributors : int
-        A sum of fewer rows is not opened, >= 1; receivers agree on it with their neighbours.
+        A sum of fewer rows is not opened, >= 1; receivers agree on it with those who send.
 
     References
     ----------
@@ -173,7 +173,7 @@ class SecureSum(Defense):
     fraction_bits: int = 40
     min_contributors: int = 1
     name: str = "secure-sum"
-    attackers = (Attacker("rated-set", 2),)  # The lists of items are in the open
+    attackers = (Attacker("aggregate", 2), Attacker("rated-set", 2))  # sums taken apart, and the lists
 
     def __post_init__(self) -> None:
         require_fields(self, "secure-sum", fraction_bits=between(0, 52), min_contributors=at_least(1))
@@ -187,7 +187,7 @@ class SecureSum(Defense):
         """New masks."""
         point = FixedPoint(1, self.fraction_bits, n_users + 1)
         rules = Rules(point, factors, np.zeros(0, np.int64), self.min_contributors, False)
-        return NobodysKey(rules, secrets.token_bytes(32))
+        return Masks(rules, secrets.token_bytes(32))
 
     def public(self) -> dict[str, Any]:
         """What the manifest tells about this defense."""
@@ -197,9 +197,14 @@ class SecureSum(Defense):
 
 def opener(manifest: Manifest, key: Mapping[str, str]) -> Opener:
     """Make the function that turns the ciphertexts of a recording into rows."""
-    entry = next((told for told in manifest.defenses if told.get("name") == "paillier"), None)
+    sealing = ("paillier", "secure-sum")
+    entry = next((told for told in manifest.defenses if told.get("name") in sealing), None)
     if entry is None:
-        raise InputError("the key is for recordings under the defense paillier, which this one does not name")
+        raise InputError(
+            "the key is for recordings under the defense paillier or secure-sum, and this one names neither"
+        )
+    if entry["name"] == "secure-sum":
+        return _opener_of_masks(manifest, entry, key)
     names = ("key_bits", "fraction_bits", "packed", "ideal")
     try:
         defense = Paillier(**{name: entry[name] for name in names if name in entry})
@@ -213,6 +218,18 @@ def opener(manifest: Manifest, key: Mapping[str, str]) -> Opener:
     if defense.ideal:
         return IdealCipher(rules, mask_of(key)).opened
     return PaillierCipher(rules, secret_of(key, defense.key_bits, entry)).opened
+
+
+def _opener_of_masks(manifest: Manifest, entry: Mapping[str, Any], key: Mapping[str, str]) -> Opener:
+    """What clients open their own rows with."""
+    if key.get("scheme") != "masks":
+        raise InputError(f"the key must have the scheme 'masks', got {str(key.get('scheme'))[:80]!r}")
+    try:
+        bits = SecureSum(**{name: entry[name] for name in ("fraction_bits",) if name in entry}).fraction_bits
+    except TypeError:
+        raise InputError("the manifest's entry for secure-sum must hold numbers") from None
+    rules = Rules(FixedPoint(1, bits), manifest.factors, np.zeros(0, np.int64), 1, False)
+    return Masks(rules, mask_of(key)).opened
 
 
 def mask_of(key: Mapping[str, str]) -> bytes:

@@ -79,7 +79,7 @@ def exchange_of(
     network = run.network
     items, attributes = run.victim.broadcast(run.state)
     sealed = None
-    if run.cipher is not None and run.can.blind_server:
+    if run.cipher is not None and run.blind:
         sealed = run.cipher.seal(np.concatenate([items, attributes]))
     sums = sums_of(run, round_, watched) if decrypts_sums(run) else []
     uploads = _uploads(run, network, users, round_, on_received, watched)
@@ -92,8 +92,8 @@ def exchange_of(
 
 
 def decrypts_sums(run: Run) -> bool:
-    """Tell whether somebody decrypts the sums of encrypted rows for a server that cannot."""
-    return run.cipher is not None and not run.can.blind_server
+    """Tell whether somebody opens the sums of encrypted rows for the server, or masks cancel in them."""
+    return run.cipher is not None and not run.blind
 
 
 def _uploads(

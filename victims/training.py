@@ -65,6 +65,11 @@ class Run(NamedTuple):
         return self.victim.capabilities
 
     @property
+    def blind(self) -> bool:
+        """Whether the server adds up what it cannot open: clients hold the key, where masks would cancel."""
+        return self.can.blind_server and self.cipher is not None and self.cipher.rules.decrypters.size > 0
+
+    @property
     def stopped(self) -> bool:
         """Whether the training is over, by the victim's own criterion."""
         return self.can.stopped is not None and self.can.stopped(self.state)
@@ -126,10 +131,11 @@ def start(victim: Victim, ratings: Ratings, defenses: Sequence[Defense], seed: i
         return run
     factors = victim.broadcast(run.state)[0].shape[1]
     cipher = check_on_the_way(victim, defenses, run.network, ratings, factors, seed)
-    if cipher is not None and run.can.blind_server:  # which starts from encrypted, so from rounded, factors
+    run = run._replace(cipher=cipher)
+    if cipher is not None and run.blind:  # it starts from encrypted, so from rounded, factors
         rounded = cipher.rules.rounded(np.asarray(run.state.item_factors))
         run = run._replace(state=run.state._replace(item_factors=rounded))
-    return run._replace(cipher=cipher)
+    return run
 
 
 def check_together(victim: Victim, defenses: Sequence[Defense]) -> None:

@@ -105,6 +105,14 @@ CommunityOption = Annotated[
     int | None,
     typer.Option(min=1, help="Let a random sample of this many clients be all that there are."),
 ]
+SybilsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--sybils",
+        min=1,
+        help="Clients that the server registers beside them, the last ones by number: each rates every item.",
+    ),
+]
 NamesOption = Annotated[
     bool,
     typer.Option("--names", help="With --by-client: also the clients' names, which lie beside a recording."),

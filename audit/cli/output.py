@@ -94,12 +94,13 @@ class Output:
         community: int | None = None,
         seed: int = 0,
         item_tags: Path | None = None,
+        sybils: int | None = None,
     ) -> Ratings:
         """The ratings that ``--data`` names; what the loader decided is said on stderr, losses in a table."""
         from audit.rating_data import ratings_of
         from reports.tables import losses_table
 
-        ratings = ratings_of(data, item_components, community, seed, item_tags=item_tags)
+        ratings = ratings_of(data, item_components, community, seed, item_tags=item_tags, sybils=sybils)
         for text in () if self.quiet else ratings.notes:
             note(f"{ratings.name}: {text}")
         if ratings.losses:

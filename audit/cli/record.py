@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from audit.cli.options import CommunityOption, ComponentsOption, examples, from_plan
+from audit.cli.options import CommunityOption, ComponentsOption, SybilsOption, examples, from_plan
 from audit.cli.output import Output, accounts_as_json, show_accounts
 from audit.experiments.plan import Recording
 
@@ -25,6 +25,7 @@ def record(
     plan: Recording,
     community: CommunityOption = None,
     item_components: ComponentsOption = None,
+    sybils: SybilsOption = None,
 ) -> None:
     """Run one victim and keep its transcript; truth and factors (and the clients' key) go beside it."""
     from audit import actions
@@ -38,7 +39,9 @@ def record(
     defenses = [one for text in plan.defenses for one in make_defenses(text)]
     with output.progress("round") as update_bar:
         ratings = actions.record(
-            victim, lambda: output.load(plan.data, item_components, community, plan.seed), out, update_bar,
+            victim,
+            lambda: output.load(plan.data, item_components, community, plan.seed, sybils=sybils),
+            out, update_bar,
             rounds=plan.rounds, users=plan.users, defenses=defenses, seed=plan.seed,
         )  # fmt: skip
     output.show(ratings.describe())

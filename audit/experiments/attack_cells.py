@@ -48,6 +48,7 @@ from audit.scoring.verdicts import INCONCLUSIVE, Score, as_record
 from audit.shell.progress import lasting
 from victims.protocols.base import Victim
 from victims.transcript.recorded import Transcript
+from victims.transcript.sybils import SYBILS
 from victims.transcript.view import View
 
 FLOAT_BYTES = 8
@@ -265,6 +266,8 @@ def rows_of(
     """
     start = time.perf_counter()
     view = view_of(transcript, attempt.adversary) if view is None else view
+    if truth is not None and attempt.adversary.startswith(SYBILS):
+        truth = truth.of(view.users)  # a guess about others is not one about ratings that Sybils invented
     if attempt.watched:
         view = view.during(np.array(attempt.watched))
     view = rows_of_others(view, attempt.attack)

@@ -34,9 +34,9 @@ from audit.experiments.options import SECONDS, check, each_once, refuse_idle_opt
 from audit.experiments.outputs import Membership
 from audit.experiments.plan import Audit, GivenRecording
 from audit.experiments.recordings import (
-    RECEIVE,
     lists_open,
     other_adversary,
+    receives_uploads,
     uploads_name_lists,
     users_of_others,
 )
@@ -228,7 +228,7 @@ def lists_named(plan: Audit, ratings: Ratings) -> bool:
 
 def open_rows(plan: Audit, ratings: Ratings, rows: list[Row]) -> list[Row]:
     """Make a row for each scenario in which uploads name the rated items to the adversary."""
-    if plan.adversary not in RECEIVE or not lists_named(plan, ratings):
+    if not receives_uploads(plan.adversary) or not lists_named(plan, ratings):
         return []
     beside = {
         "data": plan.data, "adversary": plan.adversary, "rounds": len(plan.rounds), "seed": plan.seed,

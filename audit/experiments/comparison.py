@@ -20,7 +20,7 @@ from audit.experiments.attack_cells import PROCEDURE, Source, attempts_on
 from audit.experiments.cells import Cell, Procedure, Say, cell_path, content_of, only_ratings
 from audit.experiments.options import check, each_once, refuse_too_many
 from audit.experiments.plan import Comparison
-from audit.experiments.recordings import RECEIVE, uploads_name_lists
+from audit.experiments.recordings import receives_uploads, uploads_name_lists
 from audit.experiments.results import Row, make_row
 from audit.experiments.round_cost import cost_of
 from audit.experiments.rows import HEADLINE, among, failed_row, open_row
@@ -33,6 +33,7 @@ from audit.experiments.scenarios import (
     encrypts,
     obstacle_of,
     one_scenario,
+    shows_sums_alone,
     standing_in,
     with_budget,
 )
@@ -109,7 +110,7 @@ def open_rows(plan: Comparison, ratings: Ratings, rows: list[Row]) -> list[Row]:
         if uploads_name_lists(manifest, make_defenses(text))
         and not obstacle_of(plan.victim, source_of(plan).every_option, text)
         for adversary in plan.adversaries
-        if adversary in RECEIVE
+        if receives_uploads(adversary)
     ]
     return among(named, rows)
 
@@ -123,7 +124,7 @@ def source_of(plan: Comparison, defense: str = "none") -> Source:
         plan.update,
         plan.weighting,
         rounds=plan.rounds,
-        users=None if encrypts(defense) else plan.users,
+        users=None if shows_sums_alone(plan.victim, defense) else plan.users,
         defenses=tuple(bare.split("+")) if bare else (),
         seed=plan.seed,
     )
@@ -239,13 +240,17 @@ def _leakage(task: Asked, ratings: Ratings, folder: Path) -> list[Row]:
 
 
 def _twins(task: Asked) -> dict[str, str]:
-    """Who sees the same as another: on the wire lies what the server receives, and without encryption a
-    client's key adds nothing to it.
+    """Who sees the same as another: on the wire lies what the server receives, where it does not add up
+    rows by itself, and without encryption a client's key adds nothing to it.
     """
     if entry("victims", task.plan.victim).serverless:
         return {}
-    twins = {"eavesdropper": "server"}
-    return twins if encrypts(task.defense) else {**twins, "server+client": "server"}
+    if encrypts(task.defense):
+        return {"eavesdropper": "server"}
+    with_client = {"server+client": "server"}
+    if shows_sums_alone(task.plan.victim, task.defense):
+        return with_client
+    return {"eavesdropper": "server", **with_client}
 
 
 def _read_by(adversary: str, task: Asked, ratings: Ratings, folder: Path) -> list[Row]:

@@ -18,11 +18,12 @@ from victims.common.seeds import Purpose, generator
 from victims.data.ratings import Ratings
 from victims.protocols.base import Defense, Victim
 from victims.recording import record
-from victims.transcript.adversaries import CLIENT, names_of, spoken
+from victims.transcript.adversaries import ACTIVE, CLIENT, names_of, spoken
 from victims.transcript.beside import factors_path, key_path, truth_path
 from victims.transcript.manifest import SAMPLING, Manifest
 from victims.transcript.reader import open_transcript
 from victims.transcript.recorded import Transcript
+from victims.transcript.sybils import SYBILS
 from victims.transcript.view import ITEM, View
 
 
@@ -102,7 +103,12 @@ def own_rows_alone(view: View) -> str:
     return f"beside its own uploads, {nothing_received(view)}" if view.anonymous_rows else OWN_ROWS
 
 
-RECEIVE = ("server", "server+client", "eavesdropper")  # the uploads of all clients
+RECEIVE = ("server", "server+client", "eavesdropper")
+
+
+def receives_uploads(adversary: str) -> bool:
+    """Tell whether somebody receives the uploads of all clients."""
+    return adversary in RECEIVE or adversary.startswith((ACTIVE, SYBILS))
 
 
 def other_adversary(opened: Transcript, view: View) -> str:

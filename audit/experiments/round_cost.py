@@ -163,8 +163,8 @@ def _scaled(run: Run, counts: np.ndarray, local: tuple[float, float], update: fl
     """A whole round from what one row costs."""
     n_state = sum(factors.shape[0] for factors in run.victim.broadcast(run.state))
     sealed = each.ciphertexts > 0
-    blind = sealed and run.can.blind_server
-    decrypters = run.cipher.rules.decrypters.size if run.cipher is not None and not blind else 1
+    blind = sealed and run.blind
+    decrypters = 1 if run.cipher is None or blind else max(1, run.cipher.rules.decrypters.size)
     most, everything = float(counts.max()), float(counts.sum())
     return Cost(
         local_update=local[0],

@@ -12,6 +12,8 @@ from audit.registry import entry
 from victims.common.errors import InputError
 from victims.training import obstacle
 from victims.transcript.adversaries import ACTIVE, ADVERSARIES, CLIENT, NEIGHBOUR, NEIGHBOURS
+from victims.transcript.manifest import MASKS
+from victims.transcript.sybils import SYBILS, sybils_of
 
 PREFERRED = "include-unrated"
 
@@ -95,6 +97,18 @@ def without_encryption(text: str) -> str:
 def encrypts(text: str) -> bool:
     """Tell whether uploads are encrypted."""
     return any(_ideal(defense) for defense in expanded(text))
+
+
+def shows_sums_alone(victim: str, text: str) -> bool:
+    """Tell whether a server of this victim sees no row under a defense, but sums, which take all clients.
+
+    Examples
+    --------
+    >>> shows_sums_alone("mf", "laplace:b=2+secure-sum"), shows_sums_alone("pdmfrec", "secure-sum")
+    (True, False)
+    """
+    masked = any(defense.partition(":")[0] == MASKS for defense in expanded(text))
+    return encrypts(text) or (masked and not entry("victims", victim).serverless)
 
 
 def _ideal(defense: str) -> dict[str, str]:
@@ -199,12 +213,16 @@ def attacks_of(adversary: str) -> tuple[str, ...]:
 
 def check_adversary(name: str) -> None:
     """Refuse an adversary that no recording has."""
-    if name not in ADVERSARIES and not name.startswith((CLIENT, NEIGHBOUR, NEIGHBOURS, f"{ACTIVE}:")):
+    if name.startswith(SYBILS):
+        sybils_of(name)
+    elif name not in ADVERSARIES and not name.startswith((CLIENT, NEIGHBOUR, NEIGHBOURS, f"{ACTIVE}:")):
         raise InputError(f"adversary must be one of {', '.join(ADVERSARIES)}, got {name!r}")
 
 
 def check_numbered(adversary: str) -> None:
     """Refuse clients who are not named by their numbers: a recording of our own has no other names."""
+    if adversary.startswith(SYBILS):
+        return
     who, colon, numbers = adversary.partition(":")
     many = numbers.split(",") if f"{who}:" == NEIGHBOURS else [numbers]
     if colon and who != ACTIVE and not all(one.isascii() and one.isdigit() and len(one) < 10 for one in many):

@@ -7,7 +7,7 @@ programs have none, and then factors are not scored.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -88,6 +88,13 @@ class Truth:
         """One line: of how many clients."""
         shape = f"users={self.users.size}, attributes={self.attributes.shape[1]}"
         return f"Truth({shape}, ratings={self.ratings.nnz})"
+
+    def of(self, users: Int[np.ndarray, " some"]) -> Truth:
+        """What is true of some clients alone."""
+        kept = np.isin(self.users, users)
+        return replace(
+            self, users=self.users[kept], ratings=self.ratings[kept], attributes=self.attributes[kept]
+        )
 
     def refuse_unless_about(self, manifest: Manifest) -> None:
         """Refuse a recording that is not this truth's own, before a table is as wide as claimed."""

@@ -27,8 +27,8 @@ GROUND = {
     "personalized-sampling": ("mf", "personalized-sampling"),
     "objective-noise": ("mf", "objective-noise"),
     "paillier": ("fedmvmf", "paillier:ideal=true"),
-    "secure-sum": ("pdmfrec", "secure-sum"),
     "compare-hashes": ("fedmvmf", "compare-hashes"),
+    "secure-sum": ("fedmvmf", "secure-sum"),
 }
 # between them, all attacks that a declaration names
 ONCE = {"dpmf-yang", "fedmf", "objective-noise", "pdmfrec", "secure-sum"}
@@ -60,7 +60,7 @@ def test_declared_attacks_exist_and_answer(name, community, tmp_path):
     assert [one for one in declared if not one.name.startswith("guess")]
     # labels of rows are told by their directions, which lie apart where there are many factors
     options = {"factors": "16" if victim == "fedrec" else "4"}
-    if victim == "fedmvmf" and name != "paillier":  # under which somebody must be alone in a sum
+    if victim == "fedmvmf" and name not in ("paillier", "secure-sum"):  # somebody must be alone in a sum
         options["weighting"] = "include-unrated"
     rounds = range(max(one.rounds for one in declared))
     path = tmp_path / "recording"

@@ -6,14 +6,14 @@ single rating: small enough for a first run, awkward enough to be honest.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
 from victims.common.errors import InputError
 from victims.common.seeds import LARGEST_SEED, Purpose, generator
-from victims.common.validation import at_least, between, require_fields, whole
-from victims.data.ratings import Ratings, from_triples, one_hot
+from victims.common.validation import at_least, between, require, require_fields, whole
+from victims.data.ratings import Ratings, check_cells, from_triples, one_hot
 
 
 @dataclass(frozen=True)
@@ -115,6 +115,31 @@ def generate(spec: Synthetic) -> Ratings:
         attribute_names=names,
         item_features=genres,
         item_feature_names=tuple(f"genre {k}" for k in range(6)),
+    )
+
+
+def with_sybils(ratings: Ratings, count: int) -> Ratings:
+    """Append clients whom nobody is behind: each rates every item, at the middle level.
+
+    So every sum has ``count`` contributors more, which passes any threshold up to ``count`` + 1. Whoever
+    invents them knows no rating; the middle level is what it can say of all items. They train the model, too.
+    """
+    require("sybils", "count", count, whole(1, 1_000_000))
+    n_items, n_users = ratings.n_items, ratings.n_users
+    check_cells("sybils", count, n_items)
+    middle = ratings.levels[len(ratings.levels) // 2]
+    attributes = np.zeros((count, ratings.n_attributes))
+    attributes[:, [group[0] for group in ratings.attribute_groups]] = 1
+    added = count * n_items
+    return replace(
+        ratings,
+        indptr=np.append(ratings.indptr, ratings.n_ratings + n_items * np.arange(1, count + 1)),
+        items=np.append(ratings.items, np.tile(np.arange(n_items, dtype=ratings.items.dtype), count)),
+        values=np.append(ratings.values, np.full(added, middle)),
+        attributes=np.concatenate([ratings.attributes, attributes]),
+        user_ids=np.append(ratings.user_ids.astype(str), [f"sybil {number}" for number in range(count)]),
+        notes=(*ratings.notes, f"clients {n_users} to {n_users + count - 1} are Sybils that rate every item"),
+        times=None if ratings.times is None else np.append(ratings.times, np.full(added, np.nan)),
     )
 
 

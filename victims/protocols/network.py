@@ -115,12 +115,7 @@ class Star:
         return None
 
     def check(self, name: str, cipher: Cipher | None) -> None:
-        """A server's sums are those of all clients."""
-        if cipher is not None and cipher.rules.decrypters.size == 0:
-            raise InputError(
-                f"{name} is for protocols whose clients add up what their neighbours send; use paillier, "
-                "under which this server sees sums alone"
-            )
+        """A server adds up rows under a key, which clients open, or under masks, which cancel."""
 
     def sent(
         self, rows: Rows, each: Protect | None, watched: Int[np.ndarray, " clients"], seed: int
@@ -156,7 +151,9 @@ class Star:
     ) -> Sums:
         protected = (some if each is None else each(some, seed) for some in rows())
         values, released = self.shape.summed(protected, cipher)
-        decrypters = np.array([SERVER]) if cipher is None else cipher.rules.decrypters
+        decrypters = np.array([SERVER])  # masks cancel where rows are added up
+        if cipher is not None and cipher.rules.decrypters.size:
+            decrypters = cipher.rules.decrypters
         sender = decrypters[np.arange(self.shape.groups) % decrypters.size]
         return Sums(values, released, self.shape, SERVER, sender)
 

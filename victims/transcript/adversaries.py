@@ -20,6 +20,7 @@ from victims.common.files import json_of, small_file
 from victims.transcript.beside import clients_path
 from victims.transcript.manifest import Manifest
 from victims.transcript.messages import Sent, Sums
+from victims.transcript.sybils import SYBILS, sybils_of
 
 ACTIVE = "active-server"  # and after a colon its manipulation and budget
 ADVERSARIES = {
@@ -32,6 +33,7 @@ ADVERSARIES = {
     "neighbour:N": "a client of a graph: what its neighbours send it, and what it holds",
     "neighbours:N,M": "several clients of a graph who put together what they receive and hold",
     "active-server": "malicious: sends chosen clients crafted factors, so that sums are the rows of a few",
+    "sybils:SHARE": "the server with a share of the clients, FIRST-LAST of them, or all-but-one of each sum",
     "helper": "what clients send before the first round to be told their neighbours, and the graph",
 }
 
@@ -47,7 +49,12 @@ def party_of(path: Path, manifest: Manifest, decrypters: Int[np.ndarray, " rows"
         )
     if adversary == "eavesdropper":
         return Party(-1, everything=True, knows_edges=True)
+    if adversary.startswith(SYBILS):
+        sybils = sybils_of(adversary)
+        own = None if sybils is None else tuple(sybils.among(manifest.n_users).tolist())
+        return Party(-1, key=own != (), own_clients=own or (), all_but_one=sybils is None)
     if adversary == "decrypter":
+        decrypters = decrypters[decrypters >= 0]
         if decrypters.size == 0:
             raise InputError("adversary 'decrypter' needs decrypted sums, and nobody decrypts here")
         return Party(int(decrypters.min()), key=True)
@@ -80,6 +87,8 @@ class Party(NamedTuple):
     adds_up: bool = False  # whether it makes one row of the copies of a row that reach its members
     knows_edges: bool = False  # whether it knows the whole graph
     knows_weights: bool = False  # and the weights of edges that are not its members'
+    own_clients: tuple[int, ...] = ()  # of a server: Sybils, ascending
+    all_but_one: bool = False  # whether every client is alone among Sybils
 
     @property
     def parties(self) -> tuple[int, ...]:
@@ -90,8 +99,9 @@ class Party(NamedTuple):
 def seen_by(party: Party, rows: Sent) -> dict[int, Sums]:
     """Rows that a party sent or received, by round."""
     on_the_wire = rows.receiver != rows.sender  # what somebody adds up by itself is not sent
-    seen = on_the_wire & party.everything
-    seen |= np.isin(rows.receiver, party.parties) | np.isin(rows.sender, party.parties)
+    seen = on_the_wire
+    if not party.everything:
+        seen = np.isin(rows.receiver, party.parties) | np.isin(rows.sender, party.parties)
     out = {}
     for round_ in np.unique(rows.round[seen]).tolist():
         here = seen & (rows.round == round_)

@@ -18,7 +18,7 @@ from victims.transcript.beside import key_path
 from victims.transcript.changes import as_changes
 from victims.transcript.kinds import TABLE_ROWS
 from victims.transcript.manifest import Manifest
-from victims.transcript.messages import UNTOLD, Broadcast, Messages, Sent, Told, joined
+from victims.transcript.messages import UNTOLD, Broadcast, Messages, Sent, Sums, Told, joined
 from victims.transcript.received import (
     Copies,
     Deliveries,
@@ -35,6 +35,7 @@ from victims.transcript.received import (
     with_indices_of,
     with_own,
 )
+from victims.transcript.sybils import SYBILS, less, lone
 from victims.transcript.view import View
 
 Opener = Callable[[Sequence[bytes]], Float[np.ndarray, "rows factors"]]
@@ -150,10 +151,14 @@ class Transcript:
         for held in reversed(list(holdings.values())):  # of several, the first one's own stands
             for round_, own in held.items():
                 broadcasts[round_] = joined(broadcasts[round_], own)
-        common_key = party.key and self.deliveries is None  # along a graph, masks are agreed on in pairs
+        # masks are agreed on in pairs, along a graph and where the manifest says so
+        common_key = party.key and self.deliveries is None and not self.manifest.masked
         if messages.gradient is None and common_key and messages.n_rows:
             gradient = _opened(self._ciphertexts(party), opener, self.path)
             messages = replace(messages, gradient=gradient)
+        sums, item_server = (seen_by(party, rows) for rows in (self.sums, self.item_server))
+        if party.own_clients or party.all_but_one:
+            messages, sums = self._of_honest(party, messages, sums, opener)
         unplaced = 0
         if messages.reference is not None and broadcasts:
             broadcasts = with_indices_of(messages, broadcasts)
@@ -164,7 +169,6 @@ class Transcript:
         manifest = self.manifest
         if messages.gradient is not None and broadcasts:
             messages, manifest = as_changes(messages, broadcasts, manifest, self.told.get(TABLE_ROWS))
-        sums, item_server = (seen_by(party, rows) for rows in (self.sums, self.item_server))
         if self.held and broadcasts:
             sums, item_server = placed_sums(sums, broadcasts), placed_sums(item_server, broadcasts)
         copies = self._copies(party)
@@ -187,6 +191,28 @@ class Transcript:
             },
             implicit=None if self.implicit is None else self.implicit._view(adversary, party, opener),
         )
+
+    def _of_honest(
+        self, party: Party, messages: Messages, sums: dict[int, Sums], opener: Opener | None
+    ) -> tuple[Messages, dict[int, Sums]]:
+        """Uploads and sums without what the adversary's own clients sent."""
+        if self.deliveries is not None:
+            raise InputError(
+                f"adversary {SYBILS} needs a server, and clients send to each other in {self.path}"
+            )
+        is_own = [np.isin(sender, party.own_clients) for sender in messages.sender]
+        honest = messages.rows([~mask for mask in is_own])
+        if messages.gradient is not None:
+            return honest, sums if party.all_but_one else less(sums, messages.rows(is_own))
+        masks = [mask | party.all_but_one for mask in is_own]
+        ciphertexts = zip(self._ciphertexts(party), masks, strict=True)
+        rows = _opened([chunk.filter(pa.array(mask)) for chunk, mask in ciphertexts], opener, self.path)
+        known = replace(messages.rows(masks), gradient=rows)
+        if party.all_but_one:  # no sum of several honest clients
+            return known, {}
+        rest = less(sums, known)
+        alone = np.unique(np.concatenate(honest.sender)).size == 1
+        return (lone(honest, rest) if alone else honest), rest
 
     def adversary(self, name: str) -> str:
         """The adversary of a name, with a client's number in place of its own name.
