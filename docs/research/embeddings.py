@@ -1,6 +1,7 @@
 """F-NCF and F-LightGCN on ML-100K: IMIA and this program's attacks, and the defenses, as lines of Markdown.
 
-    python docs/research/embeddings.py ML-100K [--factors 16] [--only ncf] [--defenses none,proximal]
+    python docs/research/embeddings.py ML-100K [--factors 16] [--participation 0.1] [--rounds 20]
+        [--only ncf] [--defenses none,proximal]
 
 One rating of each user is held out, ratings count as 1. As in the authors' program clients train twice
 in all (there 200 rounds of 1 %, here 20 of 10 %), and the clients of round 0 are attacked. HR@10 and NDCG@10
@@ -82,6 +83,8 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("data")
     parser.add_argument("--factors", type=int, default=16)
+    parser.add_argument("--participation", type=float, default=0.1)
+    parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--only", default="ncf,lightgcn")
     parser.add_argument("--defenses", default=",".join(DEFENSES))
     given = parser.parse_args()
@@ -93,7 +96,8 @@ def main() -> None:
         for name in given.defenses.split(","):
             options, text = DEFENSES[name]
             victim = make_victim(
-                "fedrec", {"scorer": scorer, "factors": given.factors, "participation": 0.1, **options}
+                "fedrec",
+                {"scorer": scorer, "factors": given.factors, "participation": given.participation, **options},
             )
 
             def line(what: str, value: str, began: float, case: str = f"{scorer} | {name}") -> None:
@@ -119,7 +123,7 @@ def main() -> None:
                 for what, values in from_lists(path, truth).items():
                     line(what, said(values), began)
             began, run = time.monotonic(), start(victim, train, make_defenses(text), 0)
-            for round_ in range(20):
+            for round_ in range(given.rounds):
                 run = run.trained(round_)
             for what, values in ranking(run, rated, test).items():
                 line(what, said(values), began)
