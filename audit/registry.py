@@ -38,7 +38,7 @@ class Cost:
 
     def seconds(self, clients: int, rows: int) -> float:
         """Seconds on so many clients and rows."""
-        return self.start + self.client * clients + self.row * rows
+        return float(self.start + self.client * clients + self.row * rows)
 
 
 CHEAP = Cost(0.05, 0, 1e-6)

@@ -37,7 +37,7 @@ def test_it_is_the_product_of_what_it_names(tmp_path):
         ("fedmf", 5, ("none",)),
     ]
     assert plans[2].victim_options == {"factors": "3"}
-    cells, _ = all_of(content, tmp_path)
+    cells = all_of(content, tmp_path).cells
     assert len(cells) == len({cell.path for cell in cells})
     leakage = [cell for cell in cells if cell.task.question == "leakage"]
     assert len(leakage) == 5
@@ -57,7 +57,7 @@ def test_exclusions_are_rows_with_their_reason(tmp_path):
     out = '[[exclude]]\ndefense = "laplace:b=2"\nadversary = "server"\nreason = "known"\n'
     whole = '[[exclude]]\nvictim = "mf"\ndefense = "none"\nseed = 1\nreason = "done before"\n'
     content = read(tmp_path, GOOD + out + whole)
-    cells, rows = all_of(content, tmp_path)
+    cells, rows, _ = all_of(content, tmp_path)
     assert [(row["seed"], row["defense"], row["adversary"]) for row in rows[:1]] == [
         (0, "laplace:b=2", "server")
     ]
