@@ -135,9 +135,14 @@ def recovered(found: Reconstruction, manifest: Manifest) -> tuple[Int[np.ndarray
     return users, sp.csr_array((np.concatenate(stars), (client, np.concatenate(items))), shape=shape)
 
 
+def in_open(manifest: Manifest) -> bool:
+    """Whether uploaded rows say which items are rated."""
+    return manifest.weighting == "observed-only" and not manifest.samples_unrated
+
+
 def chance_rated(block: Estimates, manifest: Manifest) -> Float[np.ndarray, "users rows"]:
     """The probability that an item is rated, as far as an attack tells it; else 0 or 1."""
-    if manifest.weighting == "observed-only" and not manifest.samples_unrated:
+    if in_open(manifest):
         return (block.value != 0).astype(float)  # an uploaded row says it, unless the answer is "unrated"
     if block.rated_probability is not None:
         return np.nan_to_num(block.rated_probability.astype(float))

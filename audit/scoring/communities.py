@@ -21,6 +21,7 @@ import numpy as np
 import scipy.sparse as sp
 from jaxtyping import Bool, Float, Int
 
+from attacks.attributes import in_open
 from attacks.base import Reconstruction
 from attacks.communities import jaccard, likeness
 from audit.scoring.ceiling import Limit
@@ -58,7 +59,7 @@ def community_scores(found: Reconstruction, manifest: Manifest, hidden: Communit
     if users.size < 2 or not asked.any():
         return
     place = np.searchsorted(users, theirs[asked])
-    silent = ~np.isin(np.arange(users.size), place)
+    silent = ~np.isin(users, theirs)
     score = np.tile(expected[:, asked].mean(axis=1, keepdims=True), users.size)
     score[:, place] = expected[:, asked]
     size = min(SIZE, users.size // 2)
@@ -66,20 +67,15 @@ def community_scores(found: Reconstruction, manifest: Manifest, hidden: Communit
     named = top(score, size)
     right = {name: (guess * true).sum(axis=1) / size for name, guess in guesses.items()}
     best = max(right, key=lambda name: right[name].mean())
-    summary = summarise(PRECISION, np.minimum((named * true).sum(axis=1) / size, 1), right[best], hidden.seed)
-    summary = replace(
-        summary,
-        p_value=permuted(named, true, place, hidden.seed),
-        below=False,
-        n_users=users.size,
-        n_unanswered=int(silent.sum()),
-    )
-    low, high, leaves = summary.advantage_low, summary.advantage_high, summary.baseline < 1 - 1e-12
-    said = verdict(low, high, summary.p_value, float(silent.mean()), users.size, leaves=leaves)
-    summary = replace(summary, verdict=said)
-    in_open = "uploads name the items (OPEN): no attack is needed" if summary.value > 1 - 1e-9 else ""
+    summary = summarise(PRECISION, (named * true).sum(axis=1) / size, right[best], hidden.seed)
+    p_value, leaves = permuted(named, true, place, hidden.seed), summary.baseline < 1 - 1e-12
+    low, high = summary.advantage_low, summary.advantage_high
+    said = verdict(low, high, p_value, float(silent.mean()), users.size, leaves=leaves)
+    counts = {"n_users": users.size, "n_unanswered": int(silent.sum())}
+    summary = replace(summary, p_value=p_value, verdict=said, below=False, **counts)
     about = f"the adversary knows lists of {known.size} other users and names {size} clients for each"
-    reason = joined_reasons(about, in_open, reason_of(summary, "", summary.n_unanswered))
+    settled = "uploads name the items (OPEN): no attack is needed" if in_open(manifest) else ""
+    reason = joined_reasons(about, settled, reason_of(summary, "", summary.n_unanswered))
     yield Score(PRECISION, summary, best, Limit(np.nan, np.nan, 1.0), summary.n_unanswered, reason)
 
 
