@@ -6,10 +6,10 @@ last of them included; clients are named by their expected one (``attacks.commun
 
     community_precision    mean over targets, over which the interval is resampled
 
-The guess is the best of three rankings that see no upload: random, by the true number of rated items, and by
-the index that a list of that length would have with items as popular as they are. The p-value is exact for
-the null that answers say nothing of whose they are: answers permuted among clients. The ceiling is 1. A
-client without an answer ranks as the mean of the others.
+The guess is the best of rankings that see no upload, and know how many items each client rated: random, the
+longest lists, those nearest 1, 1.5 or 2 times as long as the target. The p-value is exact for the null that
+answers say nothing of whose they are: answers permuted among clients. The ceiling is 1. A client without an
+answer ranks as the mean of the others.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from victims.transcript.manifest import Manifest
 PRECISION, COMMUNITIES = "community_precision", "communities"
 SIZE = 10  # K, clients named for each target; half of them where they are fewer than 20
 TARGETS = 100
+RATIOS = (1.0, 1.5, 2.0)  # of lengths of lists; the best of them counts, so that the guess is a strong one
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,18 +84,14 @@ def truth_and_guesses(
     lists: sp.csr_array, targets: sp.csr_array, size: int
 ) -> tuple[Bool[np.ndarray, "targets users"], dict[str, Float[np.ndarray, "targets users"]]]:
     """Who is of each community, and whom rankings name that know numbers of ratings alone."""
-    length = np.diff(lists.indptr).astype(float)
-    index = jaccard((lists @ targets.T).toarray().astype(float), length[:, None], targets).T
+    length, theirs = (np.maximum(np.diff(table.indptr), 1.0) for table in (lists, targets))
+    shared = (lists @ targets.T).toarray().astype(float)
+    index = jaccard(shared, length[:, None], targets).T
     true = index >= np.partition(index, -size, axis=1)[:, -size][:, None]
-    popularity = lists.sum(axis=0) / max(lists.nnz, 1)
-    lengths, which = np.unique(length, return_inverse=True)
-    common = [
-        np.minimum(np.outer(lengths, popularity[targets[[row]].indices]), 1).sum(axis=1)
-        for row in range(targets.shape[0])
-    ]
-    by_popularity = jaccard(np.stack(common, axis=1)[which], length[:, None], targets).T
-    equal = np.zeros_like(index)
-    rankings = {"random": equal, "list length": equal + length, "popularity": by_popularity}
+    rankings = {"random": np.zeros_like(index), "longest lists": np.tile(length, (theirs.size, 1))}
+    for ratio in RATIOS:
+        apart = np.abs(np.log(length) - np.log(ratio * theirs[:, None]))
+        rankings[f"lists {ratio:g} times as long"] = -apart
     return true, {name: top(ranking, size) for name, ranking in rankings.items()}
 
 
