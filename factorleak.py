@@ -465,7 +465,8 @@ def audit(
         Attack also where every question of an attack is answered already. Default: where attacks are named.
     infer : str or sequence of str
         Attributes of users, as ``"gender"``, inferred from what each attack recovers, by an adversary who
-        knows ratings and attributes of half of the users.
+        knows ratings and attributes of half of the users; or ``"communities"``, who has most items in
+        common with known users.
     outputs : int
         Models, trained on random halves, whose outputs are attacked, too, each with the others as shadows: 8
         or more; 0 for none. Minutes.

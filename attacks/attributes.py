@@ -30,7 +30,7 @@ import scipy.sparse as sp
 from jaxtyping import Float, Int
 from threadpoolctl import threadpool_limits
 
-from attacks.base import Identities, Reconstruction, Scope
+from attacks.base import Estimates, Identities, Reconstruction, Scope
 from victims.common.seeds import Purpose, generator
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import ITEM
@@ -118,18 +118,11 @@ def _by_factors(found: Reconstruction, known: Known, n_categories: int) -> Itera
 def recovered(found: Reconstruction, manifest: Manifest) -> tuple[Int[np.ndarray, " users"], sp.csr_array]:
     """The clients of whom an attack names rated items, and their ratings in stars, as far as it tells."""
     levels = manifest.rating_levels
-    listed = manifest.weighting == "observed-only" and not manifest.samples_unrated
     rows, items, stars = [np.zeros(0, int)], [np.zeros(0, int)], [np.zeros(0)]
     answers = found.scope in (Scope.RATINGS_AND_ATTRIBUTES, Scope.RATED_SET)
     for block in found.blocks if answers else ():
         given = ~np.isnan(block.value) & (block.kind == ITEM)
-        if listed:
-            rated = block.value != 0  # an uploaded row says it by itself, unless the answer is "unrated"
-        elif block.rated_probability is not None:
-            rated = block.rated_probability > 0.5
-        else:
-            rated = block.value > levels[0] / 2
-        user, row = np.nonzero(given & rated)
+        user, row = np.nonzero(given & (chance_rated(block, manifest) > 0.5))
         value = block.value[user, row]
         if block.rating_if_rated is not None:
             better = block.rating_if_rated[user, row]
@@ -140,6 +133,20 @@ def recovered(found: Reconstruction, manifest: Manifest) -> tuple[Int[np.ndarray
     users, client = np.unique(np.concatenate(rows), return_inverse=True)
     shape = users.size, manifest.n_items
     return users, sp.csr_array((np.concatenate(stars), (client, np.concatenate(items))), shape=shape)
+
+
+def in_open(manifest: Manifest) -> bool:
+    """Whether uploaded rows say which items are rated."""
+    return manifest.weighting == "observed-only" and not manifest.samples_unrated
+
+
+def chance_rated(block: Estimates, manifest: Manifest) -> Float[np.ndarray, "users rows"]:
+    """The probability that an item is rated, as far as an attack tells it; else 0 or 1."""
+    if in_open(manifest):
+        return (block.value != 0).astype(float)  # an uploaded row says it, unless the answer is "unrated"
+    if block.rated_probability is not None:
+        return np.nan_to_num(block.rated_probability.astype(float))
+    return (block.value > manifest.rating_levels[0] / 2).astype(float)
 
 
 def tastes(ratings: sp.csr_array, *, lists: bool = False) -> sp.csr_array:

@@ -209,7 +209,8 @@ LEAKS = {
     "user_membership_auc": "membership of users",
 }
 SENDERS = "link_precision"
-INFERRED = ("inferred_accuracy/", "inferred_auc/")  # of an attribute that is not sent, from a source
+# of an attribute that is not sent, from a source; of communities
+INFERRED = ("inferred_accuracy/", "inferred_auc/", "community_precision")
 MEMBERSHIP = ("rating_membership_auc", "user_membership_auc")  # told from outputs
 KINDS = {**LEAKS, SENDERS: "senders", ANSWERED: "clients answered, without truth"}
 FULLY = "users_fully_recovered"
@@ -228,7 +229,7 @@ IN_OPEN = f"{OPEN}\nuploads name the items"
 
 
 def is_inferred(row: Row) -> bool:
-    """Whether a row is about an attribute that is not sent, and has a verdict."""
+    """Whether a row is about what is inferred from an answer, and has a verdict."""
     return str(row["metric"]).startswith(INFERRED)
 
 

@@ -29,6 +29,7 @@ from audit.experiments.outputs import METRICS as MEMBERSHIP
 from audit.experiments.round_cost import METRICS
 from audit.experiments.rows import ANSWERED, PROBABILITY
 from audit.registry import is_guess
+from audit.scoring.communities import PRECISION
 from audit.scoring.groups import GROUP_METRICS
 from audit.scoring.inference import INFERRED
 from audit.scoring.metrics import DIFFERENCES, FACTOR_METRICS, RATED_SET_METRICS, RATING_METRICS, SIZES
@@ -63,6 +64,7 @@ SCORED = (
     SIZES,
     SHARE,
     *MEMBERSHIP,
+    PRECISION,
 )
 # metrics with a suffix that have an advantage
 BLOCK = re.compile(rf"attribute_group_accuracy/\d+|({'|'.join(INFERRED)})/.+/(ratings|lists|factors)")

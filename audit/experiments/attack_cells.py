@@ -37,6 +37,7 @@ from audit.keys import view_of
 from audit.registry import entry, recorded_name
 from audit.scoring.ceiling import Ceiling
 from audit.scoring.clients import client_table
+from audit.scoring.communities import Communities
 from audit.scoring.decoder import ceilings, computable
 from audit.scoring.inference import Hidden, hidden_attributes, inference_of
 from audit.scoring.metrics import DIFFERENCES, RATED_SET_METRICS, SIZES
@@ -207,7 +208,7 @@ def _identity(attempt: Attempt) -> dict[str, Any]:
     }
 
 
-Prepared = tuple[Transcript, Truth | None, Sequence[Hidden]]
+Prepared = tuple[Transcript, Truth | None, Sequence[Hidden | Communities]]
 
 
 def _prepare(cell: Cell[Attempt], given: Any, say: Say) -> Prepared:
@@ -255,7 +256,7 @@ def rows_of(
     view: View | None = None,
     reference: Truth | None = None,
     limits: Mapping[str, Ceiling] | None = None,
-    hidden: Sequence[Hidden] = (),
+    hidden: Sequence[Hidden | Communities] = (),
 ) -> tuple[list[Row], np.ndarray | None]:
     """Attack a recording, score the answer, and say how the attack fared, and with each client.
 

@@ -283,7 +283,8 @@ Infer = Annotated[
     Option(
         ANY_NAMES,
         "Attribute of users that is never uploaded, as gender; inferred from what each attack recovers by an "
-        "adversary who knows ratings and attributes of half of the users. Repeatable.",
+        "adversary who knows ratings and attributes of half of the users; or communities, who has most items "
+        "in common with known users. Repeatable.",
         ("--infer",),
         names,
     ),

@@ -21,6 +21,7 @@ from jaxtyping import Bool, Float, Int
 from attacks.attributes import Inferred, Known, infer, probabilities, tastes
 from attacks.base import Reconstruction
 from audit.scoring.ceiling import Limit
+from audit.scoring.communities import COMMUNITIES, Communities, community_scores
 from audit.scoring.verdicts import Score, joined_reasons, reason_of, summarise, verdict
 from victims.common.errors import InputError
 from victims.common.seeds import Purpose, generator
@@ -56,15 +57,20 @@ class Hidden:
         return users[~np.isin(users, self.known.users) & (self.category[users] >= 0)]
 
 
-def hidden_attributes(ratings: Ratings, names: Iterable[str], seed: int) -> list[Hidden]:
-    """Find attributes by name among those of the users."""
+def hidden_attributes(ratings: Ratings, names: Iterable[str], seed: int) -> list[Hidden | Communities]:
+    """Find attributes by name among those of the users; ``communities`` are of their lists."""
     groups = {
         ratings.attribute_names[group[0]].partition("=")[0]: group for group in ratings.attribute_groups
     }
     shape = ratings.n_users, ratings.n_items
     table = sp.csr_array((ratings.values, ratings.items, ratings.indptr), shape=shape)
-    out = []
+    out: list[Hidden | Communities] = []
     for name in names:
+        if name == COMMUNITIES:
+            out.append(
+                Communities(sp.csr_array((np.ones(table.nnz), table.indices, table.indptr), shape), seed)
+            )
+            continue
         if name not in groups:
             none = "it has none: FILE:attributes=USERS.csv reads a table of them"
             there = f"it has {', '.join(groups)}" if groups else none
@@ -178,6 +184,14 @@ def _area(
     return Score(f"{AUC}/{hidden.name}/{source}", summary, "chance", limit, int(silent.sum()), reason)
 
 
-def inference_of(found: Reconstruction, manifest: Manifest, hidden: Sequence[Hidden]) -> list[Score]:
-    """Infer several attributes."""
-    return [score for one in hidden for score in inference_scores(found, manifest, one)]
+def inference_of(
+    found: Reconstruction, manifest: Manifest, hidden: Sequence[Hidden | Communities]
+) -> list[Score]:
+    """Infer several attributes, or communities."""
+    scores: list[Score] = []
+    for one in hidden:
+        if isinstance(one, Communities):
+            scores += community_scores(found, manifest, one)
+        else:
+            scores += inference_scores(found, manifest, one)
+    return scores
