@@ -73,6 +73,7 @@ class Placed:
     preset: str
     data: str
     task: Any
+    procedure: Procedure[Any, Any, Any]  # the cell's own, or its experiment's
 
     @property
     def question(self) -> str:
@@ -87,28 +88,25 @@ def cells_of(part: Part, ratings: Ratings, directory: Path) -> list[Cell[Placed]
 
 
 def _placed(part: Part, cell: Cell[Any]) -> Cell[Placed]:
-    task = Placed(part.preset, part.data, cell.task)
-    return replace(cell, task=task, kind=cell.kind or f"{part.preset} on {part.data}")
+    procedure = cell.procedure or PRESETS[part.preset].experiment.procedure
+    task = Placed(part.preset, part.data, cell.task, procedure)
+    return replace(cell, task=task, kind=cell.kind or f"{part.preset} on {part.data}", procedure=None)
 
 
 def rows_without(task: Placed, error: Exception) -> list[Row]:
     """Make the rows of a cell that was not finished."""
-    return _procedure(task).failed(task.task, error)
-
-
-def _procedure(task: Placed) -> Procedure[Any, Any, Any]:
-    return PRESETS[task.preset].experiment.procedure
+    return task.procedure.failed(task.task, error)
 
 
 def _prepare(cell: Cell[Placed], data: Mapping[str, Ratings], say: Say) -> Any:
     own = replace(cell, task=cell.task.task)
-    return _procedure(cell.task).prepare(own, data[cell.task.data], say)
+    return cell.task.procedure.prepare(own, data[cell.task.data], say)
 
 
 def _measure(cell: Cell[Placed], prepared: Any, say: Say) -> list[Row] | tuple[list[Row], np.ndarray | None]:
     own = replace(cell, task=cell.task.task)
     try:
-        return _procedure(cell.task).measure(own, prepared, say)
+        return cell.task.procedure.measure(own, prepared, say)
     except InputError as error:  # ends a command, which has nothing else to do; a campaign has
         return rows_without(cell.task, error)
 

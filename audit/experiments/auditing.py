@@ -19,19 +19,9 @@ from attacks.identify.identify import identify
 from audit.code_identity import code_used
 from audit.experiments import attack_cells, outputs
 from audit.experiments.attack_cells import PROCEDURE, Attempt, Source, attempts_on
-from audit.experiments.cells import (
-    Cell,
-    Found,
-    Procedure,
-    Report,
-    Say,
-    content_of,
-    refuse_if_none_applies,
-    silent,
-)
+from audit.experiments.cells import Cell, Found, Report, content_of, refuse_if_none_applies, silent
 from audit.experiments.ladder import by_cost, is_exhaustive
 from audit.experiments.options import SECONDS, check, each_once, refuse_idle_options
-from audit.experiments.outputs import Membership
 from audit.experiments.plan import Audit, GivenRecording
 from audit.experiments.recordings import (
     lists_open,
@@ -195,30 +185,6 @@ def clients_of(cells: Sequence[Cell[Any]]) -> list[Row]:
     ]
 
 
-def _of(task: Attempt | Membership) -> Procedure[Any, Any, Any]:
-    return outputs.PROCEDURE if isinstance(task, Membership) else PROCEDURE
-
-
-def _prepare(cell: Cell[Any], ratings: Ratings, say: Say) -> Any:
-    return _of(cell.task).prepare(cell, ratings, say)
-
-
-def _measure(cell: Cell[Any], prepared: Any, say: Say) -> Any:
-    return _of(cell.task).measure(cell, prepared, say)
-
-
-def _failed(task: Attempt | Membership, error: Exception) -> list[Row]:
-    return _of(task).failed(task, error)
-
-
-def _unneeded(task: Attempt | Membership, rows: Sequence[Row]) -> str:
-    skip = _of(task).unneeded
-    return "" if skip is None else skip(task, rows)
-
-
-EITHER: Procedure[Any, Any, Any] = Procedure(_prepare, _measure, _failed, unneeded=_unneeded)
-
-
 def lists_named(plan: Audit, ratings: Ratings) -> bool:
     """Tell whether uploads name the rated items where unrated ones have no weight."""
     first = source_of(plan, *plan.scenarios[0]).make()
@@ -241,7 +207,7 @@ def open_rows(plan: Audit, ratings: Ratings, rows: list[Row]) -> list[Row]:
     return among(named, rows)
 
 
-EXPERIMENT = Experiment(settled, cells_of, EITHER, open_rows)
+EXPERIMENT = Experiment(settled, cells_of, PROCEDURE, open_rows)
 
 
 def run(
@@ -265,7 +231,7 @@ def run(
     }
     write_text(directory / "campaign.json", json.dumps(content, indent=1) + "\n")
     return run_grid(
-        cells, EITHER, ratings, directory,
+        cells, PROCEDURE, ratings, directory,
         jobs=jobs, keep_scratch=keep_transcripts, report=report, found=found, deadline=deadline,
         beside=partial(open_rows, plan, ratings),
     )  # fmt: skip

@@ -208,6 +208,7 @@ class Cell(Generic[Task]):
     # what is prepared is found again in ``scratch`` by a run that comes after one that was stopped
     resumable: bool = False
     obstacle: str = ""  # why it does not apply; then it is rows that say so, and never run
+    procedure: Procedure[Task, Any, Any] | None = None  # None is the grid's; cells of a batch have one
 
 
 @dataclass(frozen=True)
@@ -281,6 +282,7 @@ def run_batch(
     deadline: float | None = None,
 ) -> list[Done]:
     """Compute the cells of a batch that nobody has finished."""
+    procedure = batch[0].procedure or procedure
     keep_programs()
     with ExitStack() as stack:
         claim = claim_of(batch[0])

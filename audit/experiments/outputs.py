@@ -90,7 +90,8 @@ def cells_of(
         identity = {"content": content, **asdict(source), "about": about, "models": n_models, "data": data,
                     "code": code_used(source.victim, source.defenses)}  # fmt: skip
         path = cell_path(directory, f"outputs-{source.update}-{source.weighting}-{about}", identity)
-        cells.append(Cell(task, path, kind=f"{source.scenario}: shadows", obstacle=obstacle))
+        kind = f"{source.scenario}: shadows"
+        cells.append(Cell(task, path, kind=kind, obstacle=obstacle, procedure=PROCEDURE))
     return cells
 
 

@@ -49,11 +49,6 @@ Finished = dict[int, list[Row]]  # index of a cell -> its rows
 Beside = Callable[[list[Row]], list[Row]]  # rows that no cell measures, from those of the finished cells
 
 
-def no_others(rows: list[Row]) -> list[Row]:
-    """Have nothing to say beside what cells measured."""
-    return []
-
-
 def run_grid(
     cells: Sequence[Cell[Task]],
     procedure: Procedure[Task, Given, Prepared],
@@ -65,7 +60,7 @@ def run_grid(
     report: Report = silent,
     found: Found = silent,
     deadline: float | None = None,
-    beside: Beside = no_others,
+    beside: Beside = lambda rows: [],
 ) -> list[Row]:
     """Run every cell that is not kept yet, and write the result files; ``beside`` adds rows to theirs.
 
@@ -127,7 +122,7 @@ def run_grid(
 def _rows_without_work(cell: Cell[Task], procedure: Procedure[Task, Given, Prepared]) -> list[Row] | None:
     """The rows of a cell that does not apply or was finished before."""
     if cell.obstacle:
-        return not_run(procedure.failed, cell.task, cell.obstacle)
+        return not_run((cell.procedure or procedure).failed, cell.task, cell.obstacle)
     return kept_rows(cell.path)
 
 
@@ -198,7 +193,8 @@ def _done_or_failed(
     """The cells of a batch; where its process was killed, those finished before, and failed rows."""
     if not isinstance(result, Exception):
         return result
-    return [Done(kept_rows(cell.path) or procedure.failed(cell.task, result)) for cell in batch]
+    failed = (batch[0].procedure or procedure).failed
+    return [Done(kept_rows(cell.path) or failed(cell.task, result)) for cell in batch]
 
 
 def _write(cells: Sequence[Cell[Task]], finished: Finished, directory: Path | None, beside: Beside) -> None:
@@ -224,11 +220,6 @@ def _clean_up(firsts: Sequence[Cell[Task]], directory: Path | None, keep_scratch
 Plan = TypeVar("Plan")
 
 
-def nothing_known(plan: Any, given: Any, rows: list[Row]) -> list[Row]:
-    """Know nothing of a plan but what its cells measure."""
-    return []
-
-
 @dataclass(frozen=True)
 class Experiment(Generic[Plan, Task, Given, Prepared]):
     """One question, asked of ratings, or of what else is given."""
@@ -241,7 +232,7 @@ class Experiment(Generic[Plan, Task, Given, Prepared]):
     cells: Callable[[Plan, Given, Path], list[Cell[Task]]]
     procedure: Procedure[Task, Given, Prepared]  # how a cell becomes rows
     # of a settled plan: rows that are known without a cell, beside those of the finished ones
-    known: Callable[[Plan, Given, list[Row]], list[Row]] = nothing_known
+    known: Callable[[Plan, Given, list[Row]], list[Row]] = lambda plan, given, rows: []
 
     def run(
         self,
