@@ -60,14 +60,22 @@ class Known:
     seed: int = 0
 
     @cached_property
-    def by_ratings(self) -> Any:
-        """The classifier of ratings; None where too few are known."""
+    def _by_ratings(self) -> Any:
         return fitted(tastes(self.ratings), self.category, self.seed)
 
     @cached_property
-    def by_lists(self) -> Any:
-        """The classifier of rated items."""
+    def _by_lists(self) -> Any:
         return fitted(tastes(self.ratings, lists=True), self.category, self.seed)
+
+    def classify(
+        self, source: str, ratings: sp.csr_array, n_categories: int
+    ) -> Float[np.ndarray, "users categories"] | None:
+        """Probabilities of others by their ratings, or by their lists alone; None where too few are known."""
+        lists = source == "lists"
+        classifier = self._by_lists if lists else self._by_ratings
+        if classifier is None:
+            return None
+        return probabilities(classifier, tastes(ratings, lists=lists), n_categories)
 
 
 class Inferred(NamedTuple):
@@ -86,14 +94,10 @@ def infer(found: Reconstruction, manifest: Manifest, known: Known, n_categories:
     users, ratings = recovered(found, manifest)
     asked = ~np.isin(users, known.users)
     users, ratings = users[asked], ratings[np.flatnonzero(asked)]
-    learned: dict[str, tuple[Any, Any, int]] = {}
-    if users.size and found.scope == Scope.RATINGS_AND_ATTRIBUTES:
-        learned["ratings"] = known.by_ratings, tastes(ratings), known.users.size
-    if users.size:
-        learned["lists"] = known.by_lists, tastes(ratings, lists=True), known.users.size
-    for source, (classifier, features, n_known) in learned.items():
-        if classifier is not None:
-            yield Inferred(source, n_known, users, probabilities(classifier, features, n_categories))
+    sources = ("ratings", "lists") if found.scope == Scope.RATINGS_AND_ATTRIBUTES else ("lists",)
+    for source in sources if users.size else ():
+        if (answer := known.classify(source, ratings, n_categories)) is not None:
+            yield Inferred(source, known.users.size, users, answer)
     if found.factors is not None:
         yield from _by_factors(found, known, n_categories)
 

@@ -39,7 +39,7 @@ from audit.scoring.ceiling import Ceiling
 from audit.scoring.clients import client_table
 from audit.scoring.communities import Communities
 from audit.scoring.decoder import ceilings, computable
-from audit.scoring.inference import Hidden, hidden_attributes, inference_of
+from audit.scoring.inference import Hidden, hidden_attributes, inference_scores
 from audit.scoring.metrics import DIFFERENCES, RATED_SET_METRICS, SIZES
 from audit.scoring.nulls import FEWEST_LISTS, Replicates, replicates_of_scores
 from audit.scoring.pseudonyms import senders_of
@@ -284,7 +284,7 @@ def rows_of(
         rows += _agreement(attempt.columns, answer, view, reference)
     if hidden:
         say(f"{attempt.label}, inferring {', '.join(one.name for one in hidden)}")
-        inferred = inference_of(answer, view.manifest, hidden)
+        inferred = (score for one in hidden for score in inference_scores(answer, view.manifest, one))
         rows += [make_row(**attempt.columns, **as_record(one), status="ran") for one in inferred]
     seconds = time.perf_counter() - start
     return [{**row, "seconds": seconds} for row in rows], client_table(answer, truth, scores)

@@ -10,7 +10,7 @@ half is scored. Truth of these is opened here alone. The ceiling is the same cla
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -18,7 +18,7 @@ import numpy as np
 import scipy.sparse as sp
 from jaxtyping import Bool, Float, Int
 
-from attacks.attributes import Inferred, Known, infer, probabilities, tastes
+from attacks.attributes import Inferred, Known, infer
 from attacks.base import Reconstruction
 from audit.scoring.ceiling import Limit
 from audit.scoring.communities import COMMUNITIES, Communities, community_scores
@@ -85,26 +85,18 @@ def hidden_attributes(ratings: Ratings, names: Iterable[str], seed: int) -> list
     return out
 
 
-def inference_scores(found: Reconstruction, manifest: Manifest, hidden: Hidden) -> list[Score]:
-    """Infer an attribute from what an attack recovered, and score it."""
+def inference_scores(found: Reconstruction, manifest: Manifest, hidden: Hidden | Communities) -> list[Score]:
+    """Infer an attribute, or communities, from what an attack recovered, and score it."""
+    if isinstance(hidden, Communities):
+        return list(community_scores(found, manifest, hidden))
     users = hidden.asked(found.users)
     if not users.size:
         return []
     scores = []
     for inferred in infer(found, manifest, hidden.known, len(hidden.labels)):
-        scores += _scores(inferred, _most(hidden, users, inferred.source), users, hidden)
+        most = hidden.known.classify(inferred.source, hidden.ratings[users], len(hidden.labels))
+        scores += _scores(inferred, most, users, hidden)
     return scores
-
-
-def _most(
-    hidden: Hidden, users: Int[np.ndarray, " users"], source: str
-) -> Float[np.ndarray, "users categories"] | None:
-    """What the same classifier says of the true ratings; None where there is none."""
-    classifier = hidden.known.by_lists if source == "lists" else hidden.known.by_ratings
-    if classifier is None:
-        return None
-    features = tastes(hidden.ratings[users], lists=source == "lists")
-    return probabilities(classifier, features, len(hidden.labels))
 
 
 def _scores(
@@ -182,16 +174,3 @@ def _area(
     summary = replace(summary, p_value=p_value, verdict=said, below=False)
     reason = joined_reasons(known, reason_of(summary, "", int(silent.sum())))
     return Score(f"{AUC}/{hidden.name}/{source}", summary, "chance", limit, int(silent.sum()), reason)
-
-
-def inference_of(
-    found: Reconstruction, manifest: Manifest, hidden: Sequence[Hidden | Communities]
-) -> list[Score]:
-    """Infer several attributes, or communities."""
-    scores: list[Score] = []
-    for one in hidden:
-        if isinstance(one, Communities):
-            scores += community_scores(found, manifest, one)
-        else:
-            scores += inference_scores(found, manifest, one)
-    return scores

@@ -8,7 +8,7 @@ from attacks.base import Estimates, Reconstruction
 from audit.cli.gate import parse
 from audit.factories import make_victim
 from audit.scoring.communities import PRECISION, top, truth_and_guesses
-from audit.scoring.inference import hidden_attributes, inference_of
+from audit.scoring.inference import hidden_attributes, inference_scores
 from audit.scoring.verdicts import LEAK
 from victims.data.ratings import from_triples
 from victims.recording import manifest_of
@@ -44,7 +44,8 @@ def noisy(ratings, scale, seed=0, order=None):
 
 def scored(ratings, found, seed=0):
     about = manifest_of(make_victim("fedmvmf", {"weighting": "include-unrated"}), ratings, [0])
-    (score,) = inference_of(found, about, hidden_attributes(ratings, ["communities"], seed))
+    (hidden,) = hidden_attributes(ratings, ["communities"], seed)
+    (score,) = inference_scores(found, about, hidden)
     return score
 
 
