@@ -26,6 +26,7 @@ from victims.common.validation import flag, one_of, positive_share, require_fiel
 from victims.data.ratings import Ratings
 from victims.protocols.account import Account, Setting
 from victims.protocols.base import Attacker, Defense, Rows
+from victims.protocols.network import taken
 
 MOST_DIGITS = 15  # that a float64 has
 READ = (Attacker("undeclared"),)
@@ -60,12 +61,6 @@ def _largest(
     keep = np.empty(size.size, bool)
     keep[order] = rank < np.ceil(share * counts)[owner[order]]
     return keep
-
-
-def _of_rows(rows: Rows, keep: Bool[np.ndarray, " rows"]) -> Rows:
-    given = ((one.name, getattr(rows, one.name)) for one in fields(rows))
-    kept: dict[str, Any] = {name: None if column is None else column[keep] for name, column in given}
-    return Rows(**kept)
 
 
 @dataclass(frozen=True)
@@ -131,7 +126,8 @@ class TopK(_Compression):
         """The rows as they leave the clients in round ``round_``."""
         owner = _clients(rows)
         if self.of == "rows":
-            return _of_rows(rows, _largest(np.linalg.norm(rows.gradient, axis=1), owner, self.share))
+            kept = _largest(np.linalg.norm(rows.gradient, axis=1), owner, self.share)
+            return taken(rows, np.flatnonzero(kept))
         size = np.abs(rows.gradient)
         keep = _largest(size.ravel(), np.repeat(owner, size.shape[1]), self.share).reshape(size.shape)
         return replace(rows, gradient=np.where(keep, rows.gradient, 0.0))

@@ -225,7 +225,7 @@ def _opener_of_masks(manifest: Manifest, entry: Mapping[str, Any], key: Mapping[
     if key.get("scheme") != "masks":
         raise InputError(f"the key must have the scheme 'masks', got {str(key.get('scheme'))[:80]!r}")
     try:
-        bits = SecureSum(**{name: entry[name] for name in ("fraction_bits",) if name in entry}).fraction_bits
+        bits = SecureSum(entry.get("fraction_bits", SecureSum.fraction_bits)).fraction_bits
     except TypeError:
         raise InputError("the manifest's entry for secure-sum must hold numbers") from None
     rules = Rules(FixedPoint(1, bits), manifest.factors, np.zeros(0, np.int64), 1, False)

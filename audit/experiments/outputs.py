@@ -95,12 +95,6 @@ def cells_of(
     return cells
 
 
-def trained_models(task: Membership, ratings: Ratings, say: Say) -> Models:
-    """Train all models, each on the targets that its own coins choose."""
-    asked = _of_ratings if task.about == "rating" else _of_users
-    return asked(task, ratings, say)
-
-
 def _of_ratings(task: Membership, ratings: Ratings, say: Say) -> Models:
     """Which ratings each model was trained on, what it predicts for all, and whose lists name their items."""
     member, value, listed = [], [], []
@@ -196,9 +190,10 @@ def rows_of(task: Membership, models: Models) -> Iterator[Row]:
 
 def _measure(cell: Cell[Membership], ratings: Ratings, say: Say) -> list[Row]:
     begin = time.perf_counter()
+    train = _of_ratings if cell.task.about == "rating" else _of_users
     try:
         with threadpool_limits(1, user_api="blas"):  # small matrices: a second thread waits busily
-            rows = list(rows_of(cell.task, trained_models(cell.task, ratings, say)))
+            rows = list(rows_of(cell.task, train(cell.task, ratings, say)))
     except InputError as error:  # a model diverged, say
         return _failed(cell.task, error)
     seconds = time.perf_counter() - begin

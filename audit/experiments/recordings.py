@@ -103,12 +103,10 @@ def own_rows_alone(view: View) -> str:
     return f"beside its own uploads, {nothing_received(view)}" if view.anonymous_rows else OWN_ROWS
 
 
-RECEIVE = ("server", "server+client", "eavesdropper")
-
-
 def receives_uploads(adversary: str) -> bool:
     """Tell whether somebody receives the uploads of all clients."""
-    return adversary in RECEIVE or adversary.startswith((ACTIVE, SYBILS))
+    passive = ("server", "server+client", "eavesdropper")
+    return adversary in passive or adversary.startswith((ACTIVE, SYBILS))
 
 
 def other_adversary(opened: Transcript, view: View) -> str:

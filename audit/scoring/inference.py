@@ -118,13 +118,12 @@ def _scores(
         f"uploads of {inferred.n_known:,} clients" if inferred.source == "factors" else
         f"ratings of {inferred.n_known:,} other users"
     )  # fmt: skip
-    out = []
-    for metric, scale, described in ((ACCURACY, np.ones(users.size), False), (BALANCED, weight, True)):
+    out, n_silent = [], int(silent.sum())
+    for metric, scale in ((ACCURACY, np.ones(users.size)), (BALANCED, weight)):
         summary = summarise(metric, right * scale, majority * scale, hidden.seed, silent)
-        if described:
+        if metric == BALANCED:
             summary = replace(summary, verdict="", p_value=np.nan)
         limit = None if reached is None else _limit(float((reached * scale).mean()))
-        n_silent = int(silent.sum())
         reason = joined_reasons(known, reason_of(summary, "", n_silent))
         label = f"{metric}/{hidden.name}/{inferred.source}"
         out.append(Score(label, summary, "majority", limit, n_silent, reason))

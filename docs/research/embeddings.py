@@ -1,7 +1,6 @@
 """F-NCF and F-LightGCN on ML-100K: IMIA and this program's attacks, and the defenses, as lines of Markdown.
 
-    python docs/research/embeddings.py ML-100K [--factors 16] [--participation 0.1] [--rounds 20]
-        [--only ncf] [--defenses none,proximal]
+    python docs/research/embeddings.py ML-100K
 
 One rating of each user is held out, ratings count as 1. As in the authors' program clients train twice
 in all (there 200 rounds of 1 %, here 20 of 10 %), and the clients of round 0 are attacked. HR@10 and NDCG@10
@@ -11,7 +10,7 @@ uploaded list that most clients list; `list, random` calls so any fifth, in expe
 
 from __future__ import annotations
 
-import argparse
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +28,8 @@ from victims.recording import record
 from victims.training import Run, start
 from victims.transcript.reader import open_transcript
 
+SCORERS, ROUNDS = ("ncf", "lightgcn"), 20
+SHARED = {"factors": 16, "participation": 0.1}
 DEFENSES = {"none": ({}, "none"), "proximal": ({"proximal": 0.1}, "none")}
 DEFENSES |= {"noise": ({}, "gaussian:scale=0.0316,clip=1")}  # clipped rows, variance 0.001, as in the program
 ATTACKS = (
@@ -80,25 +81,13 @@ def said(values: np.ndarray) -> str:
 
 def main() -> None:
     """Print one line for each number."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("data")
-    parser.add_argument("--factors", type=int, default=16)
-    parser.add_argument("--participation", type=float, default=0.1)
-    parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--only", default="ncf,lightgcn")
-    parser.add_argument("--defenses", default=",".join(DEFENSES))
-    given = parser.parse_args()
-    stars = load(given.data)
+    stars = load(sys.argv[1])
     rated = replace(stars, values=np.ones_like(stars.values), levels=(1.0,))
     train, test = leave_out(rated, 1, 0)
     truth = train.matrix().toarray() > 0
-    for scorer in given.only.split(","):
-        for name in given.defenses.split(","):
-            options, text = DEFENSES[name]
-            victim = make_victim(
-                "fedrec",
-                {"scorer": scorer, "factors": given.factors, "participation": given.participation, **options},
-            )
+    for scorer in SCORERS:
+        for name, (options, text) in DEFENSES.items():
+            victim = make_victim("fedrec", {"scorer": scorer, **SHARED, **options})
 
             def line(what: str, value: str, began: float, case: str = f"{scorer} | {name}") -> None:
                 print(f"| {case} | {what} | {value} | {time.monotonic() - began:.0f} s |", flush=True)
@@ -123,7 +112,7 @@ def main() -> None:
                 for what, values in from_lists(path, truth).items():
                     line(what, said(values), began)
             began, run = time.monotonic(), start(victim, train, make_defenses(text), 0)
-            for round_ in range(given.rounds):
+            for round_ in range(ROUNDS):
                 run = run.trained(round_)
             for what, values in ranking(run, rated, test).items():
                 line(what, said(values), began)
