@@ -7,7 +7,7 @@ F-LightGCN from the authors' program (github.com/hi-weiyuan/FedRec_IMIA).
 The server knows V and the network that it broadcast, the local rule, and gamma, the share of positives of a
 client's items. It supposes labels at random, gamma of them positive, trains as the client would, from a user
 embedding of its own, and compares each simulated row with the uploaded one: labels of the nearest rows, a
-share lambda of all, are confirmed, and the rest is supposed anew, until there are enough positives.
+share lambda of all, are confirmed, and the rest is supposed again, until there are enough positives.
 
 Beyond the paper, against its defense: with gamma alone, and no client simulated, rows are ranked along the
 first singular direction of a client's upload, where positives and negatives lie apart however near all rows

@@ -1,7 +1,7 @@
 """Telling trainings with and without one client apart: the adversary of user-level differential privacy.
 
 In half of the runs a crafted client sends its rows, and in the others nothing (zero-out, the neighbours of
-``defenses.central_noise``); sampling, dealing out and noise are drawn anew in every run. The adversary is the
+``defenses.central_noise``); sampling, turns and noise are drawn again in every run. The adversary is the
 strongest that the account covers: it sees the noisy sums of all rounds, and knows all clients' ratings and
 start factors, which of the others take part, and what the crafted client would send; neither the noise nor,
 under Poisson sampling, whether that client was taken. Without what others sent, sums are noise, with or
