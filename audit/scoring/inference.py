@@ -22,7 +22,7 @@ from attacks.attributes import Inferred, Known, infer
 from attacks.base import Reconstruction
 from audit.scoring.ceiling import Limit
 from audit.scoring.communities import COMMUNITIES, Communities, community_scores
-from audit.scoring.verdicts import Score, joined_reasons, reason_of, summarise, verdict
+from audit.scoring.verdicts import Score, Summary, joined_reasons, reason_of, summarise, verdict
 from victims.common.errors import InputError
 from victims.common.seeds import Purpose, generator
 from victims.data.ratings import Ratings
@@ -118,23 +118,26 @@ def _scores(
         f"uploads of {inferred.n_known:,} clients" if inferred.source == "factors" else
         f"ratings of {inferred.n_known:,} other users"
     )  # fmt: skip
-    out, n_silent = [], int(silent.sum())
+    n_silent = int(silent.sum())
+
+    def scored_as(metric: str, summary: Summary, baseline: str, limit: float | None) -> Score:
+        reason = joined_reasons(known, reason_of(summary, "", n_silent))
+        most_of_all = None if limit is None else Limit(np.nan, np.nan, limit)
+        label = f"{metric}/{hidden.name}/{inferred.source}"
+        return Score(label, summary, baseline, most_of_all, n_silent, reason)
+
+    out = []
     for metric, scale in ((ACCURACY, np.ones(users.size)), (BALANCED, weight)):
         summary = summarise(metric, right * scale, majority * scale, hidden.seed, silent)
         if metric == BALANCED:
             summary = replace(summary, verdict="", p_value=np.nan)
-        limit = None if reached is None else _limit(float((reached * scale).mean()))
-        reason = joined_reasons(known, reason_of(summary, "", n_silent))
-        label = f"{metric}/{hidden.name}/{inferred.source}"
-        out.append(Score(label, summary, "majority", limit, n_silent, reason))
+        limit = None if reached is None else float((reached * scale).mean())
+        out.append(scored_as(metric, summary, "majority", limit))
     if (share > 0).all() and n_categories == 2:
-        limit = None if most is None else _limit(_placements(most[:, 1], true == 1)[0])
-        out.append(_area(probability[:, 1], true == 1, silent, limit, known, hidden, inferred.source))
+        limit = None if most is None else _placements(most[:, 1], true == 1)[0]
+        summary = _area(probability[:, 1], true == 1, silent, hidden.seed)
+        out.append(scored_as(AUC, summary, "chance", limit))
     return out
-
-
-def _limit(value: float) -> Limit:
-    return Limit(np.nan, np.nan, value)
 
 
 def _placements(
@@ -155,11 +158,8 @@ def _area(
     score: Float[np.ndarray, " users"],
     positive: Bool[np.ndarray, " users"],
     silent: Bool[np.ndarray, " users"],
-    limit: Limit | None,
-    known: str,
-    hidden: Hidden,
-    source: str,
-) -> Score:
+    seed: int,
+) -> Summary:
     """The area under ROC: an interval from each client's share in it, and the test of Mann and Whitney."""
     from scipy.stats import mannwhitneyu
 
@@ -167,9 +167,7 @@ def _area(
     weight = positive.size / np.where(positive, positive.sum(), (~positive).sum())
     values = area + weight * (share - area)  # mean: the area; variance: DeLong's
     chance = np.full(values.size, 0.5)
-    summary = summarise(AUC, values, chance, hidden.seed, silent)
+    summary = summarise(AUC, values, chance, seed, silent)
     p_value = float(mannwhitneyu(score[positive], score[~positive], alternative="greater").pvalue)
     said = verdict(summary.advantage_low, summary.advantage_high, p_value, float(silent.mean()), values.size)
-    summary = replace(summary, p_value=p_value, verdict=said, below=False)
-    reason = joined_reasons(known, reason_of(summary, "", int(silent.sum())))
-    return Score(f"{AUC}/{hidden.name}/{source}", summary, "chance", limit, int(silent.sum()), reason)
+    return replace(summary, p_value=p_value, verdict=said, below=False)
