@@ -66,8 +66,8 @@ SCORED = (
     *MEMBERSHIP,
     PRECISION,
 )
-# metrics with a suffix that have an advantage
-BLOCK = re.compile(rf"attribute_group_accuracy/\d+|({'|'.join(INFERRED)})/.+/(ratings|lists|factors)")
+# with an advantage, too
+SUFFIXED = re.compile(rf"attribute_group_accuracy/\d+|({'|'.join(INFERRED)})/.+/(ratings|lists|factors)")
 OF_ATTACKS = ("solver_success_rate", "seconds_per_user", "share_of_rows_read", *GROUP_METRICS)
 OF_CLAIMED = (ANSWERED, PROBABILITY)
 OF_QUALITY = (*("ndcg_at_10" if name == "ndcg" else name for name in Quality._fields), "rmse")
@@ -200,7 +200,7 @@ def _target(text: str, target: str, vocabulary: Vocabulary) -> tuple[str, str]:
     metric, _, field = target.rpartition(".")
     if field not in FIELDS:
         metric, field = target, ""
-    scored = metric in SCORED or BLOCK.fullmatch(metric) is not None
+    scored = _scored(metric)
     if not scored and metric not in vocabulary.values:
         known = [*SCORED, *vocabulary.values]
         raise InputError(f"--fail-on {text!r} names no metric of this command: {_nearest(metric, known)}")
@@ -295,7 +295,7 @@ def _is_evidence(condition: Condition, row: Mapping[str, Any]) -> bool:
 
 
 def _scored(metric: str) -> bool:
-    return metric in SCORED or BLOCK.fullmatch(metric) is not None
+    return metric in SCORED or SUFFIXED.fullmatch(metric) is not None
 
 
 def _answers(condition: Condition, row: Mapping[str, Any]) -> bool:

@@ -49,6 +49,7 @@ from victims.common.errors import InputError
 from victims.data.ratings import Ratings, from_triples
 from victims.protocols.base import Defense, Rows, changes
 from victims.transcript.kinds import ITEM
+from victims.transcript.manifest import SECURE_SUM
 from victims.transcript.messages import Messages, Sums, rows_of
 from victims.transcript.reader import open_transcript
 from victims.transcript.recorded import Transcript
@@ -61,7 +62,6 @@ NOT_SIMULATED = (
 DISTORTION = "distortion"
 MANIFEST = "manifest.json"
 ATTACKS = ("rated-set", "spectral", "grid", "aggregate", "likelihood", "undeclared")
-SECURE_SUM = "secure-sum"
 ADVISED = ("laplace", "top-k", "quantise")  # families of which a few strengths are tried, from weak to strong
 CHEAPEST = ("rated-set", "aggregate")  # beside the attacks that leak, and those that adapt to a defense
 N_STRENGTHS = 3  # of each, but the strongest

@@ -12,7 +12,7 @@ from audit.registry import entry
 from victims.common.errors import InputError
 from victims.training import obstacle
 from victims.transcript.adversaries import ACTIVE, ADVERSARIES, CLIENT, NEIGHBOUR, NEIGHBOURS
-from victims.transcript.manifest import MASKS
+from victims.transcript.manifest import SECURE_SUM
 from victims.transcript.sybils import SYBILS, sybils_of
 
 PREFERRED = "include-unrated"
@@ -107,7 +107,7 @@ def shows_sums_alone(victim: str, text: str) -> bool:
     >>> shows_sums_alone("mf", "laplace:b=2+secure-sum"), shows_sums_alone("pdmfrec", "secure-sum")
     (True, False)
     """
-    masked = any(defense.partition(":")[0] == MASKS for defense in expanded(text))
+    masked = any(defense.partition(":")[0] == SECURE_SUM for defense in expanded(text))
     return encrypts(text) or (masked and not entry("victims", victim).serverless)
 
 

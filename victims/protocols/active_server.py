@@ -1,7 +1,7 @@
 """A server that sends clients crafted factors, so that sums over all clients become the rows of a few.
 
-Every other server here is honest but curious; this one is malicious, and every name says so: what it recorded
-is that of the adversary ``active-server:...``, whose text is its whole manipulation and budget.
+Other servers here send what the protocol says; this one is malicious, and every name says so: what it
+recorded is that of the adversary ``active-server:...``, whose text is its whole manipulation and budget.
 
 ``suppress``. Where clients solve for their factor (semi-als, Eq. (8)), one who is sent zeros has p = 0 and
 uploads rows c e p of zeros, under any encryption; that is the gradient suppression of D. Pasquini, D.
@@ -174,7 +174,10 @@ class ActiveServer:
             )
         can = victim.capabilities
         return Capabilities(
-            can.centralised, can.attackers, can.sampling_obstacle, item_server_rows=self._item_server_rows
+            can.centralised,
+            can.attackers,
+            can.sampling_obstacle,
+            item_server_rows=lambda state, ratings: victim.item_server_rows(state.model, ratings),
         )
 
     @property
@@ -283,9 +286,6 @@ class ActiveServer:
         for model, users in self._groups(state, ratings.n_users)[1]:
             found[users] = self.victim.user_factors(model, ratings, sample)[users]
         return found
-
-    def _item_server_rows(self, state: State, ratings: Ratings) -> Float[np.ndarray, "items K"]:
-        return self.victim.item_server_rows(state.model, ratings)
 
     def manifest(self, ratings: Ratings, rounds: list[int]) -> Manifest:
         """That of the protocol, seen by this adversary."""

@@ -135,7 +135,7 @@ Size = Annotated[int, Field(ge=0, le=INT32_MAX)]
 Count = Annotated[int, Field(ge=1, le=INT32_MAX)]
 Party = Annotated[int, Field(ge=-INT32_MAX, le=-1)]
 
-MASKS = "secure-sum"  # the defense under which uploads have masks that cancel in sums, and nobody a key
+SECURE_SUM = "secure-sum"  # the defense under which uploads have masks that cancel in sums, and nobody a key
 SAMPLING = "unrated-sampling"  # the defense that puts rows of unrated items among the others
 CONSTANTS = (  # of all protocols: what ``hyperparameters`` is read for
     "lambda_attributes",
@@ -290,7 +290,7 @@ class Manifest(Facts):
     @property
     def masked(self) -> bool:
         """Whether uploads have masks that cancel in sums, so that no key opens those of others."""
-        return any(entry.get("name") == MASKS for entry in self.defenses)
+        return any(entry.get("name") == SECURE_SUM for entry in self.defenses)
 
     @property
     def withholds_ratings(self) -> bool:

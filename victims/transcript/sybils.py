@@ -31,7 +31,6 @@ from victims.common.seeds import Purpose, generator
 from victims.transcript.messages import Messages, Sums
 
 SYBILS = "sybils:"
-ALL_BUT_ONE = SYBILS + "all-but-one"
 DRAWN = re.compile(r"(0|1|0?\.[0-9]{1,9})(?::([0-9]{1,9}))?")
 NAMED = re.compile(r"([0-9]{1,9})-([0-9]{1,9})")
 
@@ -67,7 +66,7 @@ def sybils_of(adversary: str) -> Sybils | None:
     (2, [2, 3])
     """
     told = adversary.removeprefix(SYBILS)
-    if adversary == ALL_BUT_ONE:
+    if told == "all-but-one":
         return None
     if drawn := DRAWN.fullmatch(told):
         return Sybils(float(drawn[1]), int(drawn[2] or 0))
