@@ -41,23 +41,12 @@ STRENGTHS = (0.1, 1.0, 10.0)  # inverse regularization; rows of features have ab
 
 @dataclass(frozen=True, eq=False)
 class Known:
-    """People whose ratings and attribute the adversary knows, none of whom is asked about.
+    """People whose ratings and attribute the adversary knows, none of whom is asked about."""
 
-    Attributes
-    ----------
-    users : (n_known,) ascending
-        Their numbers, as clients where they take part.
-    ratings : (n_known, n_items) CSR, in stars
-    category : (n_known,)
-        Of the attribute, from 0.
-    seed : int
-        Of the folds.
-    """
-
-    users: Int[np.ndarray, " known"]
-    ratings: sp.csr_array
-    category: Int[np.ndarray, " known"]
-    seed: int = 0
+    users: Int[np.ndarray, " known"]  # ascending; as clients where they take part
+    ratings: sp.csr_array  # (n_known, n_items), in stars
+    category: Int[np.ndarray, " known"]  # of the attribute, from 0
+    seed: int = 0  # of the folds
 
     @cached_property
     def _by_ratings(self) -> Any:

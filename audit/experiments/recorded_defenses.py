@@ -375,11 +375,9 @@ def swept(
             attack_options=plan.attack_options,
         )
     )
-    named = plan.scales != Sweep.scales
-    texts = [
-        of_strength(defense, one) for one in (plan.scales if named else strengths(defense, seen(bare).view))
-    ]
-    return settled(replace(bare, defenses=tuple(texts), attacks=asked, exhaustive=None))
+    scales = strengths(defense, seen(bare).view) if plan.scales == Sweep.scales else plan.scales
+    texts = tuple(of_strength(defense, scale) for scale in scales)
+    return settled(replace(bare, defenses=texts, attacks=asked, exhaustive=None))
 
 
 # The grid

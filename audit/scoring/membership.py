@@ -100,12 +100,7 @@ def _scored(
 
 
 def _area_p_values(score: np.ndarray, member: np.ndarray) -> tuple[float, float]:
-    """Test that members have the higher scores, and the lower: Mann and Whitney's.
-
-    References
-    ----------
-    H. B. Mann, D. R. Whitney 1947, doi:10.1214/aoms/1177730491.
-    """
+    """Test that members have the higher scores, and the lower (doi:10.1214/aoms/1177730491)."""
     flat, coin = score.ravel(), member.ravel()
     _, inverse, counts = np.unique(flat, return_inverse=True, return_counts=True)
     rank = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
