@@ -2,7 +2,7 @@
 
 The adversary chooses target items and ranks clients by their expected Jaccard index with them, from the
 probability that each item is rated which any attack recovered: the expected number of common items over the
-expected number of items of either. The paper ranks by what clients' models say of the target items.
+expected number of items of either.
 
 References
 ----------
