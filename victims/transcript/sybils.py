@@ -32,7 +32,7 @@ from victims.transcript.messages import Messages, Sums
 
 SYBILS = "sybils:"
 ALL_BUT_ONE = SYBILS + "all-but-one"
-DRAWN = re.compile(r"(0|1|0?\.[0-9]{1,9})(?::([0-9]{1,9}))?")
+DRAWN = re.compile(r"(0|1(?:\.0{1,9})?|0?\.[0-9]{1,9})(?::([0-9]{1,9}))?")
 NAMED = re.compile(r"([0-9]{1,9})-([0-9]{1,9})")
 
 
