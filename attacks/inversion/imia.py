@@ -36,6 +36,7 @@ from victims.common.validation import one_of, or_none, require_fields, strictly_
 from victims.transcript.view import ITEM, Uploads, View
 
 MOST_SAMPLES = 1 << 17  # rows of clients that are simulated together
+MOST_LAYERS = 8  # hidden ones
 NO_SHARE = "the share of positives is not known: the recording declares no negatives; set positive_share"
 UNDECLARED = (
     "imia simulates clients of F-NCF or F-LightGCN, and the recording declares no scorer or network of these"
@@ -154,8 +155,13 @@ class IMIA:
         """Why clients cannot be simulated, or nothing."""
         said, told = view.manifest.rule.model_extra or {}, view.told.get("network")
         if self.compare == "direction":
-            return unreadable(view) or ("" if self.positive_share or "negatives" in said else NO_SHARE)
-        known = {"scorer", "hidden_layers", "negatives"} <= set(said) and told is not None
+            return unreadable(view) or (
+                "" if self.positive_share or view.manifest.draws_negatives else NO_SHARE
+            )
+        layers, negatives = said.get("hidden_layers"), said.get("negatives")
+        known = said.get("scorer") in ("ncf", "lightgcn") and told is not None
+        known &= isinstance(layers, int) and 1 <= layers <= MOST_LAYERS
+        known &= isinstance(negatives, int | float) and negatives > 0
         known &= "client_learning_rate" in view.manifest.hyperparameters
         return unreadable(view) or ("" if known else UNDECLARED)
 

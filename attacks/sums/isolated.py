@@ -35,6 +35,8 @@ TOLD = re.compile(ACTIVE + BUDGET, re.ASCII)
 HONEST = "the server is honest but curious; --adversary active-server is one that sends crafted factors"
 CLEAR = "nothing is encrypted: an active server sees each row as an honest one does"
 REFUSED = "clients uploaded nothing in the rounds that were to be read, for what they were sent differed"
+UNTOLD = "the adversary's name does not tell whom it targets, or tells more at once than there are factors"
+ALIKE = "nobody is alone in having rated an item, so that no canary tells clients apart"
 UNTARGETED = "the active server did not target this client in a recorded round"
 
 
@@ -46,16 +48,23 @@ class Target(NamedTuple):
     coordinates: Bool[np.ndarray, " K"]
 
 
+def _told(view: View) -> tuple[bool, int, int, int] | None:
+    """Whether there are canaries, targets, those of a batch and the first round; None where names lie."""
+    told = TOLD.fullmatch(view.adversary)
+    targets, at_once, first = (int(number) for number in told.groups()[1:]) if told else (0, 0, 0)
+    if told is None or targets < 1 or not 1 <= at_once <= view.manifest.factors:
+        return None
+    return told[1] == "canary", min(targets, view.manifest.n_users), at_once, first
+
+
 def plan_of(view: View) -> list[Target]:
     """Everybody who is read, as the adversary's name says; none where it says nothing of the kind."""
     manifest, each = view.manifest, 3 if view.manifest.update == "sgd" else 1
-    told = TOLD.fullmatch(view.adversary)
-    targets, at_once, first = (int(number) for number in told.groups()[1:]) if told else (0, 0, 0)
-    targets = min(targets, manifest.n_users)
-    if told is None or targets < 1 or not 1 <= at_once <= manifest.factors:
+    if (told := _told(view)) is None:
         return []
+    canaries, targets, at_once, first = told
     clients = np.arange(targets) * manifest.n_users // targets
-    if told[1] == "canary":
+    if canaries:
         clients = _alone(view.messages)[:targets]
     block = np.arange(manifest.factors) // (manifest.factors // at_once)
     return [
@@ -136,8 +145,8 @@ class Isolated:
         if view.messages.gradient is not None and view.messages.n_rows:
             return CLEAR
         rounds = sorted({one.round for one in plan_of(view)})
-        if not targets_of(view).size and not rounds:
-            return "nobody is alone in having rated an item, so that no canary tells clients apart"
+        if not rounds:
+            return UNTOLD if _told(view) is None else ALIKE
         if not targets_of(view).size:
             return f"none of the rounds that this server reads was recorded; --rounds {rounds[0]} is one"
         if not isolated(view).messages.n_rows:

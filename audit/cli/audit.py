@@ -289,6 +289,8 @@ def _show_estimate(output: Output, plan: Audit, ratings: Ratings) -> None:
     rows = {"observed-only": rated, "include-unrated": clients * ratings.n_items}
     sizes = [(clients, len(plan.rounds) * rows.get(weighting, rated)) for _, weighting in plan.scenarios]
     output.show(expected(plan.attacks, sizes, plan.sample))
+    if plan.outputs:
+        output.show(f"It counts neither training {plan.outputs} models nor attacking their outputs: minutes.")
 
 
 @contextmanager

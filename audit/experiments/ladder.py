@@ -57,8 +57,9 @@ def expected(attacks: Collection[str], sizes: Sequence[tuple[int, int]], sample:
     """Say how long attacks may take on recordings, from what they declare."""
     seconds = sum(seconds_of(attack, *size, sample) for attack in attacks for size in sizes)
     where = " and ".join(f"{rows:,} rows of {clients:,} clients" for clients, rows in sizes)
+    counted = "1 attack" if len(attacks) == 1 else f"{len(attacks)} attacks"
     return (
-        f"estimate: at most {lasting(TWICE * seconds)} for {len(attacks)} attacks on {where}, within a "
+        f"estimate: at most {lasting(TWICE * seconds)} for {counted} on {where}, within a "
         "factor of five; an attack whose every question is answered is not run"
     )
 

@@ -131,14 +131,18 @@ def other_adversary(opened: Transcript, view: View) -> str:
 
 def uploads_name_lists(manifest: Manifest, defenses: Iterable[Defense]) -> bool:
     """Tell whether a victim's uploads name the items that clients rated."""
-    zeros = manifest.upload.zeros_if_unrated or manifest.senders_hidden
-    return not zeros and not any(defense.name == SAMPLING for defense in defenses)
+    others = manifest.upload.zeros_if_unrated or manifest.draws_negatives
+    return (
+        not others
+        and not manifest.senders_hidden
+        and not any(defense.name == SAMPLING for defense in defenses)
+    )
 
 
 def lists_open(view: View, truth: Truth | None = None) -> bool:
     """Tell whether uploads name the items that clients rated: rows of these alone, whatever is in them."""
     manifest = view.manifest
-    lists = manifest.weighting == "observed-only" and not manifest.unrated_rows
+    lists = manifest.weighting == "observed-only" and not (manifest.unrated_rows or manifest.draws_negatives)
     if not lists or manifest.senders_hidden or not users_of_others(view).size:
         return False
     if truth is not None:

@@ -103,6 +103,7 @@ def _worst(metric: str, each: PerClient, draws: Sequence[np.ndarray]) -> GroupSc
     resampled = []
     for drawn in draws:
         taken = np.minimum(np.cumsum(drawn[:, defined][:, order], axis=1), count)
+        taken = taken[taken[:, -1] > 0]  # of a resample without any of these clients nothing is said
         resampled.append(np.diff(taken, axis=1, prepend=0) @ ranked / taken[:, -1])
     guesses = {
         name: float(np.sort(values[defined & ~np.isnan(values)])[-count:].mean())

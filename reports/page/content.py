@@ -117,8 +117,8 @@ def page_of(
 def _sees(name: str, adversaries: Mapping[str, str]) -> str:
     if name in adversaries:
         return adversaries[name]
-    kind = name.partition(":")[0] + ":"
-    return next((words for known, words in adversaries.items() if known.startswith(kind)), "")
+    kind = name.partition(":")[0]
+    return next((words for known, words in adversaries.items() if known.partition(":")[0] == kind), "")
 
 
 def _reading(leak: Leak, kind: str) -> Reading:

@@ -29,12 +29,16 @@ GROUND = {
     "paillier": ("fedmvmf", "paillier:ideal=true"),
     "compare-hashes": ("fedmvmf", "compare-hashes"),
     "secure-sum": ("fedmvmf", "secure-sum"),
+    "dp-fedavg": ("fedmf", "dp-fedavg:norm=0.1"),
+    "dp-ftrl": ("fedmf", "dp-ftrl:norm=0.1,epoch=1"),
 }
 # between them, all attacks that a declaration names
 ONCE = {"dpmf-yang", "fedmf", "objective-noise", "pdmfrec", "secure-sum"}
 SILENT = {
     ("decentralised-mf", "aggregate"),
     ("fedmf", "aggregate"),
+    ("dp-fedavg", "aggregate"),
+    ("dp-ftrl", "aggregate"),
     ("compare-hashes", "isolated"),
 }  # about what a fellow client or an active server sees, not an honest server
 

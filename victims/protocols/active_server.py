@@ -34,7 +34,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from victims.common.errors import InputError
-from victims.common.validation import at_least, one_of, require_fields
+from victims.common.validation import one_of, require_fields, whole
 from victims.data.ratings import Ratings
 from victims.protocols.base import Capabilities, Received, Rows, Sample
 from victims.protocols.fedmvmf import FedMVMF
@@ -43,6 +43,7 @@ from victims.transcript.adversaries import ACTIVE
 from victims.transcript.manifest import Manifest
 
 TOLD = ("manipulation", "targets", "at_once", "first")  # in the adversary's name
+MOST = 999_999_999  # of a number in it
 
 
 class State(NamedTuple):
@@ -88,12 +89,13 @@ class ActiveServer:
     manipulation : "suppress" or "canary"
         ``canary`` is for semi-als in observed-only.
     targets : int
-        Clients to read, >= 1: evenly spaced in ``suppress``, the first who alone rated an item in ``canary``,
-        as many as there are.
+        Clients to read, 1 to 999,999,999: evenly spaced in ``suppress``, the first who alone rated an item in
+        ``canary``, as many as there are.
     at_once : int
         Targets of a round, 1 to K; each has as many coordinates as there are for all.
     first : int
-        The first crafted round, >= 0: from then on each ``at_once`` targets take one round, in sgd three.
+        The first crafted round, 0 to 999,999,999: from then on each ``at_once`` targets take one round, in
+        sgd three.
     compared : bool
         Whether clients compare what they were sent, and upload nothing in rounds in which it differs.
 
@@ -114,9 +116,9 @@ class ActiveServer:
             self,
             ACTIVE,
             manipulation=one_of("suppress", "canary"),
-            targets=at_least(1),
-            at_once=at_least(1),
-            first=at_least(0),
+            targets=whole(1, MOST),
+            at_once=whole(1, MOST),
+            first=whole(0, MOST),
         )
 
     @property
@@ -129,7 +131,7 @@ class ActiveServer:
         """What it does, how often, and what clients could notice of it, for people."""
         rounds = -(-self.targets // self.at_once) * self._n_rounds
         told = f"{self.victim.update}/{self.victim.weighting}: up to {self.targets} clients are targeted, in "
-        told += f"{rounds} rounds from round {self.first} on. "
+        told += f"{rounds} {'round' if rounds == 1 else 'rounds'} from round {self.first} on. "
         if self.manipulation == "canary":
             return told + "A client can notice that all factors but a few are zero; all are sent the same."
         if self._n_rounds > 1:

@@ -283,6 +283,12 @@ class Manifest(Facts):
         return self.upload.zeros_if_unrated or (self.weighting == "observed-only" and self.samples_unrated)
 
     @property
+    def draws_negatives(self) -> bool:
+        """Whether clients send rows of items that they did not rate, drawn as negatives (``negatives``)."""
+        drawn = (self.rule.model_extra or {}).get("negatives", 0)
+        return isinstance(drawn, int | float) and drawn > 0
+
+    @property
     def samples_unrated(self) -> bool:
         """Whether clients sample some unrated items to send rows of."""
         return any(entry.get("name") == SAMPLING for entry in self.defenses)

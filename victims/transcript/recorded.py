@@ -198,7 +198,8 @@ class Transcript:
         """Uploads and sums without what the adversary's own clients sent."""
         if self.deliveries is not None:
             raise InputError(
-                f"adversary {SYBILS} needs a server, and clients send to each other in {self.path}"
+                f"adversary {SYBILS} needs a server, and clients send to each other in {self.path}; use "
+                "neighbours:N,M"
             )
         is_own = [np.isin(sender, party.own_clients) for sender in messages.sender]
         honest = messages.rows([~mask for mask in is_own])

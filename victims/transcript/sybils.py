@@ -31,7 +31,7 @@ from victims.common.seeds import Purpose, generator
 from victims.transcript.messages import Messages, Sums
 
 SYBILS = "sybils:"
-DRAWN = re.compile(r"(0|1|0?\.[0-9]{1,9})(?::([0-9]{1,9}))?")
+DRAWN = re.compile(r"(0|1(?:\.0{1,9})?|0?\.[0-9]{1,9})(?::([0-9]{1,9}))?")
 NAMED = re.compile(r"([0-9]{1,9})-([0-9]{1,9})")
 
 

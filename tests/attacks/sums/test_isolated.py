@@ -146,6 +146,7 @@ def test_rows_in_the_clear_need_no_active_server(tmp_path):
         ),
         (("fedmf", "sgd", "observed-only"), "active-server", "must be fedmvmf"),
         (("fedmvmf", "semi-als", "observed-only"), "active-server:at_once=7", "at most the 6 factors, got 7"),
+        (("fedmvmf", "semi-als", "observed-only"), "active-server:targets=1000000000", "to 999,999,999, got"),
         (("fedmvmf", "semi-als", "observed-only"), "active-server:target=7", "target"),
     ],
 )
@@ -165,6 +166,7 @@ def test_a_recording_whose_adversary_says_nothing_usable_is_abstained_on(tmp_pat
     view = seen(tmp_path, served("semi-als", "observed-only", ""), SEALED)
     found = Isolated().attack(replace(view, adversary=f"active-server:{told}"), 0)
     assert len(found.abstained) == RATINGS.n_users
+    assert "does not tell whom it targets" in found.abstained[0]
 
 
 def test_an_audit_names_the_active_server_and_its_budget(tmp_path):

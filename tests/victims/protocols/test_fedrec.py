@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import factorleak as fl
+from audit.experiments.recordings import lists_open, uploads_name_lists
 from audit.factories import make_defenses, make_victim
 from victims.data.ratings import Ratings
 from victims.data.synthetic import Synthetic, generate
@@ -110,6 +111,12 @@ def test_positives_are_recovered(recorded: Path):
     assert base < 0.35
     assert 0.6 < imia < min(ranked, ours)
     assert min(ranked, ours) > 0.9
+
+
+def test_uploads_with_negatives_do_not_name_positives(recorded: Path):
+    opened = open_transcript(recorded)
+    assert not uploads_name_lists(opened.manifest, ())
+    assert not lists_open(opened.view("server"))
 
 
 def test_permuted_uploads_are_at_chance(recorded: Path):
