@@ -139,7 +139,7 @@ def _facts(opened: Transcript) -> Iterator[Fact]:
         yield Fact("second table of item factors", f"{opened.implicit.messages.n_rows:,} rows")
     for kind, count in opened.other.items():
         amount = opened.unread.get(printable(kind))
-        said = f"{amount}, held and read by no attack" if amount else f"{count:,} rows that name items"
+        said = f"{amount}, held and read by no attack" if amount else f"{count:,} rows that attacks read"
         yield Fact(f"rows of kind {printable(kind)}", said)
     names = [str(entry.get("name", "unnamed")) for entry in manifest.defenses]
     yield Fact("defenses", ", ".join(names) or "none declared")

@@ -231,7 +231,7 @@ def _of_scenario(rows: Sequence[Row], listed: bool) -> str:
     claims = ", ".join(filter(None, (_claim(metrics.get(name)) for name in named)))
     clients = _clients(next(row for row in metrics.values() if tested(row)))
     unread = "" if any(_best(rows, metric) for metric in OF_RATINGS) else f"; ratings: {_untested(rows)}"
-    return f"the {rows[0]['adversary']} reads, with {best}, {claims}{rated}{unread} ({clients})."
+    return f"{called(rows[0]['adversary'])} reads, with {best}, {claims}{rated}{unread} ({clients})."
 
 
 def _clients(row: Row) -> str:
@@ -250,7 +250,7 @@ def _untested(rows: Sequence[Row]) -> str:
     """That no attack answers, and why."""
     silent = [row for row in rows if not is_guess(row) and not tested(row)]
     why = why_silent(silent)
-    sees = f"from what the {rows[0]['adversary']} sees" + (f" ({why})" if why else "")
+    sees = f"from what {called(rows[0]['adversary'])} sees" + (f" ({why})" if why else "")
     whom = " about enough clients" if any(map(answers_few, silent)) else ""
     return f"{NOT_TESTED}: no attack has an answer{whom} {sees}"
 
@@ -263,9 +263,9 @@ def _without_truth(rows: Sequence[Row]) -> str:
     best = best or _best(rows, ANSWERED)
     row = next(row for row in rows if row["attack"] == best and row["metric"] == ANSWERED)
     return (
-        f"{best} has an answer for {_percent(row['value'])} of {_counted(row)} of what the "
-        f"{row['adversary']} sees (on shuffled uploads for {_percent(row['baseline'])}): {verdict_of(row)}; "
-        f"how much of it is right needs the truth{unread}."
+        f"{best} has an answer for {_percent(row['value'])} of {_counted(row)} of what "
+        f"{called(row['adversary'])} sees (on shuffled uploads for {_percent(row['baseline'])}): "
+        f"{verdict_of(row)}; how much of it is right needs the truth{unread}."
     )
 
 

@@ -111,15 +111,16 @@ class Transcript:
 
     @property
     def unread(self) -> dict[str, str]:
-        """How much there is of each kind of rows that no attack reads: of all but lists of items."""
+        """How much there is of each kind of rows that no attack reads: no lists, no scorer's network."""
         kinds, told = self.manifest.kinds, self.told
-        lists = {name for name in told if kinds[name].of == "item" and np.isnan(told[name].numbers).all()}
+        read = {"network"} if "scorer" in (self.manifest.rule.model_extra or {}) else set()  # by imia
+        read |= {name for name in told if kinds[name].of == "item" and np.isnan(told[name].numbers).all()}
         width = {name: one.numbers.shape[1] for name, one in told.items()}
         return {
             printable(name): f"{rows:,} rows"
             + f" of {width.get(name, 1):,} numbers" * (width.get(name, 1) > 1)
             for name, rows in self.other.items()
-            if name not in lists
+            if name not in read
         }
 
     def view(self, adversary: str = "server", opener: Opener | None = None) -> View:
