@@ -39,13 +39,13 @@ from audit.scoring.ceiling import Ceiling
 from audit.scoring.clients import client_table
 from audit.scoring.communities import Communities
 from audit.scoring.decoder import ceilings, computable
-from audit.scoring.inference import Hidden, hidden_attributes, inference_scores
+from audit.scoring.inference import ACCURACY, UNTOLD, Hidden, hidden_attributes, inference_scores
 from audit.scoring.metrics import DIFFERENCES, RATED_SET_METRICS, SIZES
 from audit.scoring.nulls import FEWEST_LISTS, Replicates, replicates_of_scores
 from audit.scoring.pseudonyms import senders_of
 from audit.scoring.statistics import FEWEST, LEAK_LEVEL
 from audit.scoring.truth import Truth
-from audit.scoring.verdicts import INCONCLUSIVE, Score, as_record
+from audit.scoring.verdicts import INCONCLUSIVE, NOT_TESTED, Score, as_record
 from audit.shell.progress import lasting
 from victims.protocols.base import Victim
 from victims.transcript.recorded import Transcript
@@ -284,8 +284,12 @@ def rows_of(
         rows += _agreement(attempt.columns, answer, view, reference)
     if hidden:
         say(f"{attempt.label}, inferring {', '.join(one.name for one in hidden)}")
-        inferred = (score for one in hidden for score in inference_scores(answer, view.manifest, one))
-        rows += [make_row(**attempt.columns, **as_record(one), status="ran") for one in inferred]
+        for one in hidden:
+            scored = [as_record(score) for score in inference_scores(answer, view.manifest, one)]
+            untold = [{"metric": f"{ACCURACY}/{one.name}", "verdict": NOT_TESTED, "reason": UNTOLD}]
+            rows += [
+                make_row(**attempt.columns, **row, status="ran") for row in scored or untold * answer.applies
+            ]
     seconds = time.perf_counter() - start
     return [{**row, "seconds": seconds} for row in rows], client_table(answer, truth, scores)
 

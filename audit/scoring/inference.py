@@ -30,6 +30,7 @@ from victims.transcript.manifest import Manifest
 
 ACCURACY, BALANCED, AUC = "inferred_accuracy", "inferred_balanced_accuracy", "inferred_auc"
 INFERRED = (ACCURACY, BALANCED, AUC)  # each with /NAME/SOURCE
+UNTOLD = "nothing to learn from: no client without a known attribute is answered, or too few users are known"
 UNKNOWN = "unknown"  # the category of users of whom a table says nothing
 
 
