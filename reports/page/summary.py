@@ -193,6 +193,9 @@ def _how_sure(attacked: Sequence[System], leak: Leak) -> str:
     return f"{sure}; {ran}" + (f". {NO_TRUTH}" if row["metric"] == ANSWERED else "")
 
 
+OF_ITS_KIND = ("victim", "update", "weighting", "data")  # a defense of another system says nothing of this
+
+
 def _what_defenses_leave(attacked: Sequence[System]) -> list[str]:
     """Of each kind, the defense that leaves the smallest advantage; what was not tested is none."""
     bare: dict[str, float] = {}
@@ -224,7 +227,8 @@ def what_to_do(attacked: Sequence[System], system: System, command: str) -> str:
         return "See below why no attack answered; factorleak attack --identify tells what uploads look like."
     if system.severity == "none shown":
         return "Nothing against these attacks. Gate the build with --fail-on leak, so that it stays so."
-    if words := _what_defenses_leave(attacked):
+    alike = [one for one in attacked if all(one.rows[0][name] == row[name] for name in OF_ITS_KIND)]
+    if words := _what_defenses_leave(alike):
         return f"Of the defenses measured, {'; '.join(words)}. The charts say what they cost."
     if "--transcript" in command:
         recording = shlex.quote(str(row["data"]))
