@@ -200,7 +200,10 @@ def options_of(group: str, name: str) -> list[Option]:
     """List the options of one victim, defense or attack."""
     _refuse_unknown(group)
     if group == "adversaries":
-        raise InputError("adversaries take no options; give one to --adversary as it is")
+        raise InputError(
+            "options of an adversary stand in its name, as active-server:targets=30; "
+            "`factorleak list adversaries` has all"
+        )
     name = main_name(group, name)
     if group == "defenses" and name in COMBINED:
         parts = " and ".join(COMBINED[name])
