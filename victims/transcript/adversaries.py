@@ -32,7 +32,7 @@ ADVERSARIES = {
     "client:N": "a client, by name or number: its own messages and the broadcast, which tells sums",
     "neighbour:N": "a client of a graph: what its neighbours send it, and what it holds",
     "neighbours:N,M": "several clients of a graph who put together what they receive and hold",
-    "active-server": "malicious: crafted factors make sums rows of few; :targets=9,at_once=3,first=4 for the budget",
+    "active-server": "malicious: crafted factors make sums the rows of few; active-server:targets=9, say",
     "sybils:SHARE": "the server with a share of the clients, FIRST-LAST of them, or all-but-one of each sum",
     "helper": "what clients send before the first round to be told their neighbours, and the graph",
 }
