@@ -340,7 +340,7 @@ class TestLists:
 
     def test_who_takes_no_options(self):
         for group, name, message in (
-            ("adversaries", "server", "take no options"),
+            ("adversaries", "server", "options of an adversary stand in its name"),
             ("defenses", "privmvmf", "unrated-sampling and paillier together"),
             ("attacks", "telepathy", "unknown attack"),
         ):
