@@ -21,7 +21,7 @@ from victims.common.limits import Implausible, diverged
 from victims.data.ratings import Ratings
 from victims.protocols.base import Cipher, Defense, Holding, Network, SetUp, Victim
 from victims.protocols.network import SERVER, Edges, Sums
-from victims.training import Run, each_message, formed_rows, start, sums_of
+from victims.training import Run, as_read, each_message, formed_rows, start, sums_of
 from victims.transcript.beside import factors_path, key_path, truth_path, write_key, write_truth
 from victims.transcript.columns import FACTORS
 from victims.transcript.kinds import ATTRIBUTE, INT32_MAX, ITEM, ITEM_BIAS
@@ -189,6 +189,7 @@ def record(
         if beside.exists():
             raise InputError(f"{beside} exists; choose another name or remove it first")
     kept_watched = kept_users if watched is None else _wanted_users(watched, ratings.n_users)
+    ratings = as_read(victim, ratings)
     run = start(victim, ratings, defenses, seed)
     if decrypts_sums(run) and kept_users.size < ratings.n_users:
         raise InputError(

@@ -121,9 +121,15 @@ class Run(NamedTuple):
             yield sent
 
 
+def as_read(victim: Victim, ratings: Ratings) -> Ratings:
+    """What a victim learns from, where all its clients take part in full."""
+    return ratings.interactions() if victim.capabilities.implicit else ratings
+
+
 def start(victim: Victim, ratings: Ratings, defenses: Sequence[Defense], seed: int) -> Run:
     """A training before round 0."""
     check_together(victim, defenses)
+    ratings = as_read(victim, ratings)
     for defense in defenses:
         victim, ratings = defense.agreed(victim), defense.on_device(ratings, seed)
     run = Run(victim, ratings, tuple(defenses), seed, None, victim.init(ratings, seed))

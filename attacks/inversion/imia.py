@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Literal, NamedTuple
 
 import jax
@@ -41,6 +42,10 @@ NO_SHARE = "the share of positives is not known: the recording declares no negat
 UNDECLARED = (
     "imia simulates clients of F-NCF or F-LightGCN, and the recording declares no scorer or network of these"
 )
+OTHER_NETWORK = (
+    "a network of {} hidden layers, as declared, has {} rows, and {} were broadcast: the declaration is not "
+    "that of this recording; correct hidden_layers"
+)
 
 
 class Known(NamedTuple):
@@ -54,12 +59,22 @@ class Known(NamedTuple):
     proximal: float
 
 
+def layer_sizes(factors: int, layers: int) -> list[tuple[int, int]]:
+    """Inputs and units of each layer: hidden ones of K, K / 2, ... units, and one output.
+
+    Examples
+    --------
+    >>> layer_sizes(16, 2)
+    [(32, 16), (16, 8), (8, 1)]
+    """
+    widths = [2 * factors, *(max(factors >> number, 1) for number in range(layers)), 1]
+    return list(pairwise(widths))
+
+
 def forward(layers: int, network: Array, user: Array, items: Array) -> Float[Array, " n"]:
-    """Logits of a network whose hidden layers have K, K / 2, ... units: of each, weights, then biases."""
-    factors = items.shape[1]
+    """Logits of a network, of each layer its weights, then its biases."""
     hidden = jnp.concatenate([jnp.broadcast_to(user, items.shape), items], axis=1)
-    for number in range(layers + 1):
-        n_in, n_out = hidden.shape[1], max(factors >> number, 1) if number < layers else 1
+    for n_in, n_out in layer_sizes(items.shape[1], layers):
         weight, bias, network = jnp.split(network, [n_in * n_out, (n_in + 1) * n_out])
         out = hidden @ weight.reshape(n_in, n_out) + bias
         hidden = jnp.maximum(out, 0)
@@ -159,11 +174,19 @@ class IMIA:
                 "" if self.positive_share or view.manifest.draws_negatives else NO_SHARE
             )
         layers, negatives = said.get("hidden_layers"), said.get("negatives")
-        known = said.get("scorer") in ("ncf", "lightgcn") and told is not None
-        known &= isinstance(layers, int) and 1 <= layers <= MOST_LAYERS
+        if unread := unreadable(view):
+            return unread
+        known = (
+            said.get("scorer") in ("ncf", "lightgcn")
+            and "client_learning_rate" in view.manifest.hyperparameters
+        )
         known &= isinstance(negatives, int | float) and negatives > 0
-        known &= "client_learning_rate" in view.manifest.hyperparameters
-        return unreadable(view) or ("" if known else UNDECLARED)
+        if not (known and told is not None and isinstance(layers, int) and 1 <= layers <= MOST_LAYERS):
+            return UNDECLARED
+        factors, of_server = view.manifest.factors, told.round[told.sender < 0]
+        wanted = -(-sum((n_in + 1) * n_out for n_in, n_out in layer_sizes(factors, layers)) // factors)
+        sent = int((of_server == of_server[:1]).sum())
+        return "" if sent == wanted else OTHER_NETWORK.format(layers, wanted, sent)
 
     def _block(
         self,

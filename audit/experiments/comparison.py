@@ -42,10 +42,11 @@ from audit.registry import entry
 from audit.scoring.verdicts import NOT_TESTED
 from victims.common.errors import InputError
 from victims.data.ratings import Ratings
-from victims.evaluation.ranking import case, constant, popular, ranked, trained
+from victims.evaluation.ranking import case, constant, popular, ranked, readings_of, trained
 from victims.evaluation.rating_error import errors, why_poor
 from victims.protocols.base import Attacker
 from victims.recording import manifest_of
+from victims.training import as_read
 
 ADVERSARIES = ("server", "server+client", "decrypter", "eavesdropper", "item-server")
 PEERS = ("neighbour:0", "neighbours:0,1,2", "helper", "eavesdropper")  # where there is no server
@@ -53,6 +54,7 @@ Question = Literal["leakage", "cost", "quality"]
 QUALITY = "ndcg_at_10"
 TIED = "ndcg_at_10/constant"  # of a predictor that says the same of every item
 ERROR = "rmse"
+OF_ALL = "among all items that were not trained on: it predicts no ratings"
 FEWEST = 2  # rounds that are watched at least, where nothing else is said
 
 
@@ -279,21 +281,25 @@ def _quality(task: Asked, ratings: Ratings) -> list[Row]:
     predictor does stands beside (its ranking) or is the baseline (its error).
     """
     plan = task.plan
-    chosen = case("existing", ratings, task.seed)
     victim: Any = source_of(plan).make()
+    chosen = case("existing", as_read(victim, ratings), task.seed)
     defenses = make_defenses(standing_in(task.defense) or "none")
     run = trained(victim, chosen, rounds=plan.trained, defenses=defenses, seed=task.seed)
+    reading, *others = readings_of(victim)
     found, guess, tied = (
-        every["rated"]
+        every[reading]
         for every in (ranked(run, chosen), popular(chosen, task.seed), constant(chosen, task.seed))
     )
     numbers = [
         (QUALITY if name == "ndcg" else name, value, beside, "popularity")
         for name, value, beside in zip(found._fields, found, guess, strict=True)
     ]
-    own, mean = errors(run, chosen.train, chosen.test)
     numbers.append((TIED, tied.ndcg, guess.ndcg, "popularity"))
-    numbers.append((ERROR, own, mean, "training mean"))
+    reasons = {}
+    if others:
+        own, mean = errors(run, chosen.train, chosen.test)
+        numbers.append((ERROR, own, mean, "training mean"))
+        reasons = {ERROR: why_poor(own, mean, victim.capabilities.centralised)}
     return [
         make_row(
             **task.columns(),
@@ -303,7 +309,7 @@ def _quality(task: Asked, ratings: Ratings) -> list[Row]:
             baseline=beside,
             baseline_name=name,
             status="ran",
-            reason=why_poor(own, mean, victim.capabilities.centralised) if metric == ERROR else "",
+            reason=reasons.get(metric, "" if others else OF_ALL),
         )
         for metric, value, beside, name in numbers
     ]

@@ -31,10 +31,12 @@ from victims.evaluation.ranking import (
     fold_in_obstacle,
     popular,
     ranked,
+    readings_of,
     trained,
 )
 from victims.evaluation.rating_error import errors, why_poor
 from victims.protocols.base import Victim
+from victims.training import as_read
 
 System = Literal["encrypted", "plain"]
 SYSTEMS: tuple[System, ...] = ("encrypted", "plain")
@@ -176,11 +178,12 @@ def _obstacle(task: Ranking) -> str:
 def _measure(cell: Cell[Ranking], ratings: Ratings, say: Say) -> list[Row]:
     task = cell.task
     plan = task.plan
-    chosen = case(task.scenario, ratings, task.seed, plan.split)
+    victim = victim_of(plan)
+    readings = readings_of(victim)
+    chosen = case(task.scenario, as_read(victim, ratings), task.seed, plan.split)
     defenses = make_defenses(
         standing_in(task.defense) or "none" if task.system == "encrypted" else task.defense
     )
-    victim = victim_of(plan)
     run = trained(victim, chosen, rounds=plan.rounds, defenses=defenses, seed=task.seed)
     found, guesses = ranked(run, chosen, plan.cut), popular(chosen, task.seed, plan.cut)
     rows = [
@@ -193,10 +196,10 @@ def _measure(cell: Cell[Ranking], ratings: Ratings, say: Say) -> list[Row]:
             status="ran",
         )
         | task.beside(reading, name)
-        for reading, values in found.items()
-        for name, value, guess in zip(values._fields, values, guesses[reading], strict=True)
+        for reading in readings
+        for name, value, guess in zip(found[reading]._fields, found[reading], guesses[reading], strict=True)
     ]
-    if task.scenario != EXISTING:
+    if task.scenario != EXISTING or READINGS[0] not in readings:
         return rows
     own, mean = errors(run, chosen.train, chosen.test)
     error = make_row(

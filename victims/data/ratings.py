@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import scipy.sparse as sp
@@ -169,6 +169,10 @@ class Ratings:
     def matrix(self) -> sp.csr_array:
         """Ratings as a (n_users, n_items) CSR matrix; absent means unrated."""
         return sp.csr_array((self.values, self.items, self.indptr), shape=(self.n_users, self.n_items))
+
+    def interactions(self) -> Ratings:
+        """The same pairs as implicit feedback, each rated 1."""
+        return replace(self, values=np.ones_like(self.values), levels=(1.0,))
 
     def describe(self) -> str:
         """One line for people: sizes, grid, density."""

@@ -194,6 +194,11 @@ def fold_in_obstacle(victim: Victim, scenario: str) -> str:
     return f"this victim has no factors for a {scenario}: it knows ratings alone; measure existing users"
 
 
+def readings_of(victim: Victim) -> tuple[str, ...]:
+    """Readings that tell something: where ratings are interactions, those held out are all alike."""
+    return READINGS[1:] if victim.capabilities.implicit else READINGS
+
+
 def trained(
     victim: Victim,
     chosen: Case,

@@ -58,6 +58,11 @@ def learning_curve(
     """Train a victim and measure it after the given numbers of rounds, beside the baselines."""
     if not rounds or rounds[0] < 1 or any(later <= earlier for earlier, later in pairwise(rounds)):
         raise InputError(f"rounds must ascend and be >= 1, got {rounds!r:.80}; name at least one")
+    if victim.capabilities.implicit:
+        raise InputError(
+            "this victim learns that an item is rated and predicts no ratings; measure its ranking with "
+            "`factorleak compare`"
+        )
     run = start(victim, train, defenses, seed)
     rmse_of, measured = [], []
     for done in range(1, rounds[-1] + 1):

@@ -194,6 +194,8 @@ class Capabilities:
         Why unrated items must not be sampled; empty where they may.
     blind_server : bool
         The server only adds the sums to the item factors, so under encryption it never sees either.
+    implicit : bool
+        It learns that an item is rated, and not how: ratings are interactions to it, and predictions scores.
     has_biases : bool
         Predictions have biases (``state.biases``), and the rows a column of them.
     network : callable, optional
@@ -226,6 +228,7 @@ class Capabilities:
     attackers: tuple[Attacker, ...] = ()
     sampling_obstacle: str = ""
     blind_server: bool = False
+    implicit: bool = False
     has_biases: bool = False
     network: Callable[[Any, Ratings], Network] | None = None
     holdings: Callable[[Any, Ratings, Int[np.ndarray, " clients"]], Iterator[Holding]] | None = None

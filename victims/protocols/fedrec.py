@@ -41,7 +41,16 @@ from jaxtyping import Array, Bool, Float, Int
 
 from victims.common.limits import are_plausible, diverged
 from victims.common.seeds import Purpose, generator, jax_key
-from victims.common.validation import above, at_least, between, one_of, or_none, require_fields
+from victims.common.validation import (
+    Rule,
+    above,
+    at_least,
+    between,
+    one_of,
+    or_none,
+    require,
+    require_fields,
+)
 from victims.data.ratings import Ratings
 from victims.protocols.base import Attacker, Capabilities, Centralised, Received, Rows, Sample, SetUp
 from victims.protocols.cofactor_draws import draw_absent
@@ -83,7 +92,7 @@ def widths_of(factors: int, hidden: int) -> tuple[int, ...]:
     >>> widths_of(64, 2)
     (128, 64, 32, 1)
     """
-    return (2 * factors, *(max(factors >> layer, 1) for layer in range(hidden)), 1)
+    return (2 * factors, *(factors >> layer for layer in range(hidden)), 1)
 
 
 def logits(
@@ -262,7 +271,7 @@ class FedRec(Switches):
     factors : int
         K, >= 1.
     hidden_layers : int
-        Layers of K, K / 2, ... units before the output, 1 to 8.
+        Layers of K, K / 2, ... units before the output, 1 to 8, and as many as leave a unit in each.
     negatives : int
         Negatives for each positive, 1 to 100; a client without so many other items has fewer.
     learning_rate : float
@@ -306,6 +315,10 @@ class FedRec(Switches):
             proximal=at_least(0),
             init_scale=or_none(above(0)),
         )
+        deepest = self.factors.bit_length()
+        fits = Rule(f"at most {deepest} where factors is {self.factors}", lambda layers: layers <= deepest)
+        halved = "each layer halves the units of the one before; raise factors, or have fewer layers"
+        require("fedrec", "hidden_layers", self.hidden_layers, fits, halved)
         passes = "a client draws minibatches anew in each pass, of one sample with batch_size=1"
         refuse(self, "fedrec", {"order": "batch", "shuffle": "rounds"}, passes)
         refuse(self, "fedrec", {"reduction": "mean"}, "cross-entropy is a mean over the minibatch")
@@ -319,6 +332,7 @@ class FedRec(Switches):
         return Capabilities(
             Centralised(self.factors, 0.0),
             (Attacker("undeclared", 2), Attacker("imia"), Attacker("rated-set", 2)),
+            implicit=True,
             sampling_obstacle="fedrec draws negatives itself; set negatives",
             predictor=lambda state, ratings, sample: Scores(self, state),
             shared_rows=self.shared_rows,

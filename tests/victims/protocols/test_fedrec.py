@@ -12,11 +12,15 @@ import pytest
 import factorleak as fl
 from audit.experiments.recordings import lists_open, uploads_name_lists
 from audit.factories import make_defenses, make_victim
+from audit.scoring.truth import read_truth
+from victims.common.errors import InputError
 from victims.data.ratings import Ratings
 from victims.data.synthetic import Synthetic, generate
 from victims.protocols.fedrec import NETWORK, widths_of
 from victims.recording import record
 from victims.training import sent_rows, start
+from victims.transcript.beside import truth_path
+from victims.transcript.manifest import ClientRule
 from victims.transcript.reader import open_transcript
 
 SCORERS = ("ncf", "lightgcn")
@@ -136,6 +140,9 @@ def test_the_network_is_recorded_and_told(recorded: Path):
     n_rows = -(-sum((a + 1) * b for a, b in pairwise(widths_of(16, 2))) // 16)
     assert (told.sender < 0).sum() == n_rows
     assert told.numbers.shape == (41 * n_rows, 16)
+    deeper = {**view.manifest.declared_rule.model_dump(), "hidden_layers": 3}
+    forged = replace(view, manifest=view.manifest.model_copy(update={"declared_rule": ClientRule(**deeper)}))
+    assert "correct hidden_layers" in fl.attack(forged, "imia", progress=False).obstacle
     without = replace(view, told={})
     assert "no scorer or network" in fl.attack(without, "imia", progress=False).obstacle
 
@@ -166,3 +173,18 @@ def test_it_learns():
     above = [(own[mine][:, None] > own[~mine]).mean() for own, mine in zip(scores, seen, strict=True)]
     assert np.mean(above) > 0.65
     assert (run.predictor(0).pairs(np.array([4, 2]), np.array([7, 9])) == scores[[4, 2], [7, 9]]).all()
+
+
+def test_stars_are_interactions(tmp_path: Path):
+    """Truth and usefulness are about what it learns from, and no network has a layer without units."""
+    stars = generate(Synthetic(20, 40, seed=5))
+    path = tmp_path / "recorded"
+    record(make_victim("fedrec", {"factors": 4}), stars, path, rounds=[0])
+    assert (read_truth(truth_path(path)).ratings.data == 1).all()
+    found = fl.compare("none", stars, victim="fedrec", factors=4, users=5, rounds=[0, 1], trained=1, runs=1)
+    of = found.set_index("metric")
+    assert "rmse" not in of.index
+    assert of.loc["ndcg_at_10", "value"] < 0.9
+    assert of.loc["ndcg_at_10", "reason"].startswith("among all items")
+    with pytest.raises(InputError, match="hidden_layers of fedrec must be at most 2 where factors is 3"):
+        make_victim("fedrec", {"factors": 3, "hidden_layers": 3})
