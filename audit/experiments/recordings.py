@@ -16,6 +16,7 @@ from audit.scoring.truth import Truth, read_truth
 from victims.common.files import remove
 from victims.common.seeds import Purpose, generator
 from victims.data.ratings import Ratings
+from victims.protocols.active_server import ActiveServer
 from victims.protocols.base import Defense, Victim
 from victims.recording import record
 from victims.transcript.adversaries import ACTIVE, CLIENT, names_of, spoken
@@ -59,7 +60,7 @@ def recorded(
             ratings,
             path,
             rounds=rounds,
-            users=_chosen(ratings.n_users, users, seed),
+            users=_chosen(victim, ratings, users, seed),
             defenses=[defense for text in defenses for defense in make_defenses(text)],
             train_on_received=train_on_received,
             seed=seed,
@@ -67,9 +68,13 @@ def recorded(
     return Recorded(open_transcript(path), read_truth(truth_path(path)))
 
 
-def _chosen(n_users: int, users: int | None, seed: int) -> np.ndarray | None:
+def _chosen(victim: Victim, ratings: Ratings, users: int | None, seed: int) -> np.ndarray | None:
+    """So many clients at random; those whom an active server is after, where there is one."""
+    n_users = ratings.n_users
     if users is None or users >= n_users:
         return None
+    if isinstance(victim, ActiveServer):
+        return victim.targeted(ratings)[0][:users]
     return generator(seed, Purpose.RECORDED_CLIENTS).choice(n_users, users, replace=False)
 
 

@@ -199,14 +199,18 @@ class ActiveServer:
                 f"attributes must be at least the {self.victim.factors} factors where an active server "
                 f"erases factors that clients keep (sgd), got {ratings.n_attributes}; use the update semi-als"
             )
-        n = min(self.targets, ratings.n_users)
-        targets = np.arange(n) * ratings.n_users // n
-        canaries = np.zeros(0, np.int64)
+        return State(self.victim.init(ratings, seed), *self.targeted(ratings))
+
+    def targeted(
+        self, ratings: Ratings
+    ) -> tuple[Int[np.ndarray, " targets"], Int[np.ndarray, " canaries"]]:
+        """Whom the server is after, ascending, and in ``canary`` an item that each alone rated."""
         if self.manipulation == "canary":
             alone = np.bincount(ratings.items, minlength=ratings.n_items)[ratings.items] == 1
             targets, at = np.unique(ratings.users[alone], return_index=True)
-            targets, canaries = targets[: self.targets], ratings.items[alone][at][: self.targets]
-        return State(self.victim.init(ratings, seed), targets, canaries)
+            return targets[: self.targets], ratings.items[alone][at][: self.targets]
+        n = min(self.targets, ratings.n_users)
+        return np.arange(n) * ratings.n_users // n, np.zeros(0, np.int64)
 
     def crafted(self, state: State, n_users: int) -> Crafted | None:
         """What is sent in the next round; None where it is what an honest server would send."""
