@@ -48,6 +48,7 @@ import numpy as np
 from defenses.ranges import usable, usable_or_0
 from victims.common.validation import at_least, or_none, require, strictly_between
 from victims.protocols.account import DELTA, Account, Line, Listeners, Setting
+from victims.transcript.manifest import AGREEMENTS
 
 SCENARIO = frozenset({"update", "weighting", "factors", "init_scale"})
 STEPS = frozenset(
@@ -82,7 +83,7 @@ class Proof:
         if others:
             said = ", ".join(f"{name}={setting.options[name]}" for name in others)
             return f"the proof does not cover {said} of {setting.victim}"
-        strangers = sorted(set(setting.defenses) - self.beside)
+        strangers = sorted(set(setting.defenses) - self.beside - set(AGREEMENTS))
         if strangers:
             return f"the proof does not know what {', '.join(strangers)} does with the ratings"
         if not setting.on_received and setting.n_rounds > 1:

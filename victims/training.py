@@ -153,6 +153,9 @@ def check_together(victim: Victim, defenses: Sequence[Defense]) -> None:
                 f"{name} must be named once, for its second noise would be the first again; got it "
                 f"{names.count(name)} times; use one with a larger scale"
             )
+    sums = [defense.name for defense in defenses if changes(defense, "summed")]
+    if len(sums) > 1:  # both would draw the noise of the sums
+        raise InputError(f"defenses that add noise to sums must be one, got {', '.join(sums)}; leave one out")
     in_turn = victim.capabilities.uploads_in_turn is not None
     for defense in defenses:
         if in_turn and changes(defense, "uploaded") and not defense.additive:

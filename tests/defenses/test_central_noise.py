@@ -175,6 +175,11 @@ def test_defenses_that_act_client_by_client_may_come_before():
     assert epsilons("top-k+laplace:scale=1+dp-fedavg")[:-1] == epsilons("dp-fedavg")[:-1]
 
 
+def test_one_defense_draws_the_noise_of_sums():
+    with pytest.raises(InputError, match="must be one, got dp-fedavg, dp-ftrl"):
+        start(make_victim("fedmf", {}), RATINGS, make_defenses("dp-fedavg+dp-ftrl"), 0)
+
+
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize(
     ("name", "options", "more", "said"),

@@ -201,9 +201,7 @@ class ActiveServer:
             )
         return State(self.victim.init(ratings, seed), *self.targeted(ratings))
 
-    def targeted(
-        self, ratings: Ratings
-    ) -> tuple[Int[np.ndarray, " targets"], Int[np.ndarray, " canaries"]]:
+    def targeted(self, ratings: Ratings) -> tuple[Int[np.ndarray, " targets"], Int[np.ndarray, " canaries"]]:
         """Whom the server is after, ascending, and in ``canary`` an item that each alone rated."""
         if self.manipulation == "canary":
             alone = np.bincount(ratings.items, minlength=ratings.n_items)[ratings.items] == 1

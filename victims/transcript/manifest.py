@@ -136,6 +136,7 @@ Count = Annotated[int, Field(ge=1, le=INT32_MAX)]
 Party = Annotated[int, Field(ge=-INT32_MAX, le=-1)]
 
 SECURE_SUM = "secure-sum"  # the defense under which uploads have masks that cancel in sums, and nobody a key
+AGREEMENTS = ("compare-hashes",)  # defenses that leave every row as it is
 SAMPLING = "unrated-sampling"  # the defense that puts rows of unrated items among the others
 CONSTANTS = (  # of all protocols: what ``hyperparameters`` is read for
     "lambda_attributes",
@@ -275,6 +276,11 @@ class Manifest(Facts):
             return self.declared_rule
         assert self.update is not None
         return of_version_1(self.update, self.upload.zeros_if_unrated)
+
+    def of_rows(self) -> Manifest:
+        """The same, with those defenses alone that change rows."""
+        left = [entry for entry in self.defenses if entry.get("name") not in AGREEMENTS]
+        return self.model_copy(update={"defenses": left})
 
     @property
     def unrated_rows(self) -> bool:

@@ -167,7 +167,7 @@ class Transcript:
             received = messages.n_rows
             messages = placed(messages, broadcasts)
             unplaced = received - messages.n_rows
-        manifest = self.manifest
+        manifest = self.manifest.of_rows()
         if messages.gradient is not None and broadcasts:
             messages, manifest = as_changes(messages, broadcasts, manifest, self.told.get(TABLE_ROWS))
         if self.held and broadcasts:

@@ -10,6 +10,7 @@ import pytest
 
 from attacks.sums.aggregate import Aggregate
 from attacks.sums.isolated import CLEAR, HONEST, UNTARGETED, Isolated, isolated, targets_of
+from audit.epsilon.accounts import accounts_of
 from audit.experiments.answers import answered
 from audit.experiments.auditing import audit, settled
 from audit.experiments.plan import Audit
@@ -122,6 +123,13 @@ class TestCompareHashes:
         victim = served("semi-als", "observed-only", "")
         one, other = (seen(tmp_path / name, victim, name) for name in ("none", "compare-hashes"))
         np.testing.assert_array_equal(one.messages.gradient[0], other.messages.gradient[0])
+        assert other.manifest.defenses == []  # so that attacks and proofs read its rows as they are
+        stated = [
+            accounts_of("fedmvmf", [victim], make_defenses(text), RATINGS, n_rounds=1, seed=0)[-1].accounts
+            for text in ("laplace:scale=1,clip=1", "compare-hashes+laplace:scale=1,clip=1")
+        ]
+        assert stated[0] == stated[1]
+        assert stated[0][0].lines
 
 
 def test_an_honest_server_isolates_nobody(tmp_path):
