@@ -72,7 +72,11 @@ def is_guess(row: Row) -> bool:
 
 def of_what(row: Row, words: str = ", {}") -> str:
     """Say what a number that stands for ratings is about, where that is not a client's ratings."""
-    return words.format(OF_WHAT[row["metric"]]) if row["metric"] in OF_WHAT else ""
+    metric = str(row["metric"])
+    if kind_of(metric) == INFERRED:
+        name, _, source = metric.partition("/")[2].rpartition("/")
+        return words.format(f"{name} from {source}")
+    return words.format(OF_WHAT[metric]) if metric in OF_WHAT else ""
 
 
 def verdict_of(row: Row) -> str:
@@ -201,16 +205,19 @@ def _name(attacks: Sequence[str]) -> str:
 
 # What one adversary reads of each kind: the strongest answer, or why there is none
 
+INFERRED = "inferred_accuracy"  # of attributes that are not sent; after it, of which and from what
+COMMUNITY = "community_precision"
 LEAKS = {
     "rated_rating_accuracy": "ratings",
     "rated_set_auc": "rated set",
     "attribute_group_accuracy": "attributes",
     "rating_membership_auc": "membership of ratings",
     "user_membership_auc": "membership of users",
+    INFERRED: "inferred attributes",
+    COMMUNITY: "communities",
 }
 SENDERS = "link_precision"
-# of an attribute that is not sent, from a source; of communities
-INFERRED = ("inferred_accuracy/", "inferred_auc/", "community_precision")
+OUTPUTS = "outputs"  # the adversary who sees no message
 MEMBERSHIP = ("rating_membership_auc", "user_membership_auc")  # told from outputs
 KINDS = {**LEAKS, SENDERS: "senders", ANSWERED: "clients answered, without truth"}
 FULLY = "users_fully_recovered"
@@ -218,7 +225,7 @@ RISKS = {  # in the terms of European regulators, opinion 05/2014 of WP216
     **dict.fromkeys(("rated_rating_accuracy", *RELATIVE, "attribute_group_accuracy", ANSWERED), "inference"),
     **dict.fromkeys((CLAIMED, "rated_set_auc"), "singling out"),
     SENDERS: "linkability",
-    **dict.fromkeys(MEMBERSHIP, "inference"),
+    **dict.fromkeys((*MEMBERSHIP, INFERRED, COMMUNITY), "inference"),
 }
 SEVERITIES = ("total", "large", "small", "none shown", "not tested")
 TOTAL, LARGE = 0.9, 0.2  # advantages from which on a leak is total, or large
@@ -230,7 +237,18 @@ IN_OPEN = f"{OPEN}\nuploads name the items"
 
 def is_inferred(row: Row) -> bool:
     """Whether a row is about what is inferred from an answer, and has a verdict."""
-    return str(row["metric"]).startswith(INFERRED)
+    return str(row["metric"]).startswith((f"{INFERRED}/", "inferred_auc/", COMMUNITY))
+
+
+def kind_of(metric: str) -> str:
+    """The kind of what a number is about, as messages name kinds.
+
+    Examples
+    --------
+    >>> kind_of("inferred_accuracy/gender/ratings"), kind_of("rated_set_auc")
+    ('inferred_accuracy', 'rated_set_auc')
+    """
+    return INFERRED if metric.startswith(f"{INFERRED}/") else metric
 
 
 class Leak(NamedTuple):
@@ -326,7 +344,7 @@ def best(rows: Sequence[Row], metric: str) -> Row | None:
     """
     names = metrics_of(metric)
     rows = [row for row in rows if not is_guess(row)]
-    found = [row for row in rows if row["metric"] in names and tested(row)]
+    found = [row for row in rows if kind_of(str(row["metric"])) in names and tested(row)]
     if any(row["status"] in UNFINISHED for row in rows):
         found = [row for row in found if row["verdict"] == LEAK]
     return max(found, key=lambda row: (row["verdict"] == LEAK, row["advantage"])) if found else None
@@ -360,7 +378,9 @@ def worst(leaks: Sequence[Leak]) -> Leak | None:
 
 def kinds_of(rows: Sequence[Row]) -> list[str]:
     """List the metrics of what can be read of a victim at all."""
-    metrics = {row["metric"] for row in rows if row["status"] == "ran" and row["verdict"] != OPEN}
+    metrics = {
+        kind_of(str(row["metric"])) for row in rows if row["status"] == "ran" and row["verdict"] != OPEN
+    }
     kinds = [name for name in LEAKS if metrics & metrics_of(name)] or list(LEAKS)[:1]
     named = "rated_set_auc" not in kinds and any(row["verdict"] == OPEN for row in rows)
     return [*kinds, "rated_set_auc"] if named else kinds
@@ -369,9 +389,11 @@ def kinds_of(rows: Sequence[Row]) -> list[str]:
 def leak_of(rows: Sequence[Row], metric: str) -> Leak:
     """Find what is read of one kind."""
     row = best(rows, metric)
+    from_outputs = metric in MEMBERSHIP  # and nothing else is: who reads messages has not failed at these
+    about = [one for one in rows if (one["adversary"] == OUTPUTS) == from_outputs]
     named = metric == "rated_set_auc" and any(one["verdict"] == OPEN for one in rows)
     worst_off = None if row is None else of_group(row, rows, WORST_OFF)
-    return Leak(KINDS[metric], row, why_nothing(rows), worst_off, named)
+    return Leak(KINDS[metric], row, why_nothing(about), worst_off, named)
 
 
 def leak_cell(leak: Leak) -> str:

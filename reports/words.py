@@ -11,16 +11,19 @@ from reports.verdicts import (
     AGREEMENT,
     ANSWERED,
     CLAIMED,
+    COMMUNITY,
     DIFFERENCES,
     DISTORTION,
     ERROR,
     INCONCLUSIVE,
+    INFERRED,
     LEAK,
     LEAKS,
     MEMBERSHIP,
     NOT_NEEDED,
     NOT_TESTED,
     OPEN,
+    OUTPUTS,
     RELATIVE,
     SIZES,
     UNFINISHED,
@@ -33,7 +36,9 @@ from reports.verdicts import (
     grouped,
     interval_of,
     is_guess,
+    kind_of,
     number,
+    of_what,
     strongest,
     tested,
     values_of,
@@ -42,7 +47,6 @@ from reports.verdicts import (
 )
 
 NO_EVIDENCE = "NO EVIDENCE"
-OUTPUTS = "outputs"  # the adversary who sees no message
 HEADLINE = "rating_accuracy"  # of a row that stands for an attack that reads no rating
 NAMES = {  # of what leaks, in a line
     "rated_rating_accuracy": "ratings",
@@ -53,6 +57,8 @@ NAMES = {  # of what leaks, in a line
     "rated_set_f1": "rated items (F1)",
     "rating_membership_auc": "membership of ratings (AUC)",
     "user_membership_auc": "membership of users (AUC)",
+    INFERRED: "attributes that were not sent",
+    COMMUNITY: "members of communities",
 }
 NOUNS = {**NAMES, CLAIMED: "ratings", "rated_set_auc": "rated items"}  # in the sentence of a system
 IN_OPEN = {"rated_set_auc", "rated_set_f1", "tpr_at_fpr_0.1pct"}  # where uploads name the rated items
@@ -319,9 +325,11 @@ def _reads(adversary: str, leak: Leak, verdict: str) -> str:
             f"{row['attack']} answers for a share of {shown} of the clients that {called(adversary)} sees, "
             f"and for {number(row['baseline'])} on shuffled uploads; there is no truth to score against"
         )
+    kind = kind_of(str(row["metric"]))
+    what = NOUNS.get(kind, leak.kind) + (of_what(row, " ({})") if kind == INFERRED else "")
     said = (
-        f"{called(adversary)} reads {NOUNS.get(str(row['metric']), leak.kind)} at {shown} with "
-        f"{row['attack']}, where the best guess without the transcript is {number(row['baseline'])}"
+        f"{called(adversary)} reads {what} at {shown} with {row['attack']}, where the best guess without the "
+        f"transcript is {number(row['baseline'])}"
     )
     if verdict == LEAK:
         off = leak.worst_off

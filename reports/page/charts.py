@@ -22,11 +22,14 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
 
 from reports.figures import STYLE, legend
 from reports.verdicts import (
     LEAKS,
     NOT_TESTED,
+    OPEN,
+    OUTPUTS,
     Row,
     System,
     best,
@@ -40,8 +43,14 @@ from reports.verdicts import (
 )
 
 ON_PAGE: Any = {**STYLE, "svg.fonttype": "none", "font.family": "sans-serif", "axes.facecolor": "none"}
-MARKS = {"LEAK": "X", "INCONCLUSIVE": "D", "NO EVIDENCE": "o", NOT_TESTED: "s"}
-VERDICTS = {"LEAK": "#c0392b", "INCONCLUSIVE": "#b7791f", "NO EVIDENCE": "#2b7a4b", NOT_TESTED: "#7b5ea7"}
+MARKS = {"LEAK": "X", OPEN: "X", "INCONCLUSIVE": "D", "NO EVIDENCE": "o", NOT_TESTED: "s"}
+VERDICTS = {
+    "LEAK": "#c0392b",
+    OPEN: "#c0392b",
+    "INCONCLUSIVE": "#b7791f",
+    "NO EVIDENCE": "#2b7a4b",
+    NOT_TESTED: "#7b5ea7",
+}
 LANE = -0.18  # where marks of what was not tested lie, left of all numbers
 MOST_LINES = 60  # of one panel; more are in the table
 SVG, XLINK = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xlink}"
@@ -107,7 +116,10 @@ def page_panels(
     with mpl.rc_context(ON_PAGE):
         figure = Figure(figsize=(width, height), layout="constrained", facecolor="none")
         yield figure, figure.subplots(1, columns, sharey=True, squeeze=False)[0]
-        figure.supxlabel(_about(systems), fontsize=7)
+        if figure.legends:  # below, too, where one would lie on the other
+            figure.legends[0].set_title(_about(systems), prop=FontProperties(size=7))
+        else:
+            figure.supxlabel(_about(systems), fontsize=7)
 
 
 def _about(systems: Sequence[System]) -> str:
@@ -190,9 +202,14 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def line_of(system: str, adversary: str, metric: str, row: Row | None) -> dict[str, object]:
-    """Form the line of one mark; NaN where nothing was tested."""
-    if row is None:
+def line_of(
+    system: str, adversary: str, metric: str, row: Row | None, in_open: bool = False
+) -> dict[str, object]:
+    """Form the line of one mark; NaN where nothing was tested, all where nobody needs to."""
+    if row is None and in_open:
+        hover = f"{system}, {adversary}: uploads name the items"
+        cells = (1.0, *[np.nan] * 4, OPEN, "in the open", hover)
+    elif row is None:
         hover = f"{', '.join(filter(None, (system, adversary)))}: {NOT_TESTED}"
         cells = (*[np.nan] * 5, NOT_TESTED, "", hover)
     else:
@@ -209,7 +226,7 @@ def line_of(system: str, adversary: str, metric: str, row: Row | None) -> dict[s
 def leakage(systems: Sequence[System]) -> Chart | None:
     """Draw a panel for each kind: every system and adversary with interval, guess and ceiling."""
     lines = [
-        line_of(system.short, ", ".join(seen.alike), leak.kind, leak.row)
+        line_of(system.short, ", ".join(seen.alike), leak.kind, leak.row, leak.in_open)
         for system in systems
         for seen in system.adversaries
         for leak in seen.leaks
@@ -223,9 +240,7 @@ def leakage(systems: Sequence[System]) -> Chart | None:
         "without the transcript, the dotted one the ceiling. What was not tested is in the grey lane."
     )
     if (frame.about != "").any():
-        caption += (
-            " Under a mark of ratings stands what it is about, where that is not the ratings themselves."
-        )
+        caption += " Under a mark stands what it is about, where its panel does not say that."
     titles = {kind: kind for kind in dict.fromkeys(frame.metric)}
     return _dot_chart("leakage", "Who reads what", caption, frame, titles, systems)
 
@@ -234,7 +249,8 @@ def growth(systems: Sequence[System]) -> Chart | None:
     """Draw what is read by how many rounds are watched, where they differ."""
     lines: list[dict[str, object]] = []
     for system in systems:
-        watched = grouped([row for row in system.rows if isinstance(row["adversary"], str)], "rounds")
+        seen = [row for row in system.rows if isinstance(row["adversary"], str)]
+        watched = grouped([row for row in seen if row["adversary"] != OUTPUTS], "rounds")
         read = {int(n): best(rows, RATINGS) for n, rows in watched.items() if not np.isnan(n)}
         for n, row in sorted(read.items()) if len(read) > 1 else ():
             who = "" if row is None else str(row["adversary"])

@@ -33,6 +33,7 @@ from reports.verdicts import (
     interval_of,
     is_guess,
     is_inferred,
+    kind_of,
     number,
     numbers_of,
     of_what,
@@ -130,7 +131,7 @@ def _reading(leak: Leak, kind: str) -> Reading:
     rest = f"{interval_of(row)}, guess {number(row['baseline'])}"
     off = leak.worst_off
     tenth = "" if off is None else f"; worst tenth {number(off['value'])}, guess {number(off['baseline'])}"
-    risk = RISKS[str(row["metric"])] if row["verdict"] == LEAK else ""
+    risk = RISKS[kind_of(str(row["metric"]))] if row["verdict"] == LEAK else ""
     words = f"{rest}{tenth}; {row['attack']}{of_what(row)}"
     return Reading(how_bad, str(row["verdict"]), risk, number(row["value"]), words)
 

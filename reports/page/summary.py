@@ -10,8 +10,11 @@ from typing import NamedTuple
 from reports.verdicts import (
     ANSWERED,
     CLAIMED,
+    COMMUNITY,
     DIFFERENCES,
     FULLY,
+    INFERRED,
+    KINDS,
     LEAK,
     MEMBERSHIP,
     NOT_TESTED,
@@ -26,6 +29,7 @@ from reports.verdicts import (
     badness,
     interval_of,
     is_guess,
+    kind_of,
     number,
     of_what,
     severity,
@@ -41,6 +45,8 @@ DONE = {  # what is right, out of a hundred
     "attribute_group_accuracy": "gets {found} of 100 attributes right",
     MEMBERSHIP[0]: "tells a rating that was trained on from another in {found} of 100 pairs",
     MEMBERSHIP[1]: "tells a user who took part from another in {found} of 100 pairs",
+    INFERRED: "tells {what} of {found} of 100 clients right",
+    COMMUNITY: "is right of {found} of 100 of those whom it says share an interest",
     "link_precision": "is right in {found} of 100 pairs of rows that it says one client sent",
     ANSWERED: "claims to know the ratings of {found} of 100 clients",
 }
@@ -122,7 +128,7 @@ def _sentence(seen: AdversaryView, leak: Leak, system: System) -> str:
     if row["verdict"] != LEAK:
         return "No attack that ran recovered more than a guess does."
     found, guess = (f"{100 * row[name]:.0f}" for name in ("value", "baseline"))
-    done = DONE[str(row["metric"])].format(found=found)
+    done = DONE[kind_of(str(row["metric"]))].format(found=found, what=of_what(row, "{}"))
     where = "and on permuted rows those of" if row["metric"] == ANSWERED else "where a guess gets"
     who = called(seen.adversary)
     return f"{who[0].upper()}{who[1:]} {done}, {where} {guess}." + (f" {NAMED}" if named else "")
@@ -233,6 +239,11 @@ def what_to_do(attacked: Sequence[System], system: System, command: str) -> str:
     if "--transcript" in command:
         recording = shlex.quote(str(row["data"]))
         return f"Try defenses on these uploads: factorleak audit --transcript {recording} --advise"
+    if system.worst is not None and system.worst.kind in (KINDS[name] for name in MEMBERSHIP):
+        return (
+            "Noise on sums of clipped uploads bounds what outputs tell of a user; `factorleak list defenses "
+            "dp-fedavg` has its options, and the command below measures it with --defense."
+        )
     names = ("victim", "data", "update", "weighting")
     what = " ".join(f"--{name} {shlex.quote(str(row[name]))}" for name in names)
     return f"Measure a defense: factorleak compare {what} --defense none --defense laplace:scale=1"

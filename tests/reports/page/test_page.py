@@ -150,6 +150,26 @@ def test_what_uploads_name_is_open_and_no_attack():
     assert (alone.verdict, alone.severity) == ("OPEN", "large")
 
 
+def test_outputs_and_what_is_inferred_have_columns_of_their_own():
+    """Who reads messages has not failed at membership, nor an observer of outputs at ratings."""
+    silent = untested(adversary="server", reason="a second round is needed", rounds=2)
+    told = leak(adversary="outputs", attack="lira", rounds=6) | {"metric": "rating_membership_auc"}
+    inferred = leak(value=0.81, baseline=0.73) | {"metric": "inferred_accuracy/gender/ratings"}
+    named = leak(attack=None, verdict="OPEN", advantage=np.nan) | {"metric": "rated_set"}
+    made = page([silent, told, inferred, named])
+    assert made.kinds == ("membership of ratings", "inferred attributes", "rated set")
+    by = {adversary: leaks for _, adversary, leaks in made.readings}
+    assert by["server"][0].rest == "no attack reads it"
+    assert by["server"][1].rest.endswith("gender from ratings")
+    assert by["server"][1].risk == "inference"
+    assert [one.rest for one in by["outputs"]][1:] == ["no attack reads it"] * 2
+    assert [chart.name for chart in made.charts] == ["leakage"]
+    assert any("uploads name the items" in words for words in made.charts[0].hovers["leakage-2"])
+    assert "dp-fedavg" in dict(page([told]).summary.facts)["What to do"]
+    words = page([inferred]).summary.sentence
+    assert words.startswith("The server tells gender from ratings of 81 of 100 clients right")
+
+
 def test_who_sent_what_is_linkability():
     row = leak() | {"metric": "link_precision"}
     assert page([row, untested(adversary="server")]).readings[0][2][-1].risk == "linkability"
