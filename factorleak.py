@@ -430,6 +430,7 @@ def audit(
     exhaustive: bool | None = None,
     infer: str | Sequence[str] = (),
     outputs: int = 0,
+    trials: int = 0,
     within: float | None = None,
     progress: bool = True,
     **options: Any,
@@ -470,6 +471,9 @@ def audit(
     outputs : int
         Models, trained on random halves, whose outputs are attacked, too, each with the others as shadows: 8
         or more; 0 for none. Minutes.
+    trials : int
+        Trainings with one client's rows, and as many without, told apart from all sums: a lower bound of the
+        epsilon of dp-fedavg or dp-ftrl, beside what is proved; 0 for none.
     within : float, optional
         Seconds, after which an attack is ended, and what was not reached is NOT TESTED.
     progress : bool
@@ -504,6 +508,7 @@ def audit(
         victim=victim, attacks=attacks, defenses=defenses, updates=updates, weightings=weightings,
         rounds=rounds, adversary=adversary, users=users, sample=sample, seed=seed,
         attack_options=attack_options, exhaustive=exhaustive, infer=infer, outputs=outputs,
+        trials=trials,
         victim_options=options,
     )  # fmt: skip
 

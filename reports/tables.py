@@ -13,6 +13,7 @@ from reports.layout import Sheet
 from reports.verdicts import (
     AGREEMENT,
     ANSWERED,
+    BOUND,
     CLAIMED,
     DIFFERENCES,
     DISTORTION,
@@ -303,7 +304,6 @@ def _mean_and_sd(values: Sequence[float] | np.ndarray, digits: int = 3) -> str:
 
 # Claimed epsilons
 
-BOUND = "empirical_epsilon"
 READ = "ratings read: best attack"
 LEGEND = (
     "empirical epsilon: one-run lower bounds at 95 %, for all planted ratings and for the third with the "

@@ -29,6 +29,7 @@ OF_WHAT = {
 }  # beside a number that stands for ratings
 ANSWERED, AGREEMENT = "clients_answered", "agreement"  # where there is no truth
 DISTORTION = "distortion"  # of the sums of recorded uploads, by a defense
+BOUND = "empirical_epsilon"  # at least, beside a claim
 PROBABILITY = "claimed_probability"  # and the mean of what attacks say of their own ratings there
 LEAK, NOT_TESTED, INCONCLUSIVE = "LEAK", "NOT TESTED", "INCONCLUSIVE"
 OPEN = "OPEN"  # of rated items that uploads themselves name

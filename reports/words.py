@@ -10,6 +10,7 @@ from statistics import fmean
 from reports.verdicts import (
     AGREEMENT,
     ANSWERED,
+    BOUND,
     CLAIMED,
     COMMUNITY,
     DIFFERENCES,
@@ -201,13 +202,31 @@ def finding(rows: Sequence[Row]) -> str:
 
 def in_words(rows: Sequence[Row], *, listed: bool = True) -> list[str]:
     """Say in a sentence per scenario what the strongest attack that ran reads, beside the guess."""
-    messages = [row for row in rows if row["adversary"] != OUTPUTS]
+    tried = [row for row in rows if row["metric"] == BOUND]
+    messages = [row for row in rows if row["adversary"] != OUTPUTS and row["metric"] != BOUND]
     outputs = [row for row in rows if row["metric"] in MEMBERSHIP]
     return [
         f"{scenario_of(found[0])}: {say(found)}"
-        for say, part in ((partial(_of_scenario, listed=listed), messages), (_of_outputs, outputs))
+        for say, part in (
+            (partial(_of_scenario, listed=listed), messages),
+            (_of_outputs, outputs),
+            (_of_trials, tried),
+        )
         for found in grouped(part, "update", "weighting").values()
     ]
+
+
+def _of_trials(rows: Sequence[Row]) -> str:
+    """What telling trainings with a client and without apart shows of what is proved."""
+    (row,) = rows
+    if row["status"] != "ran":
+        return f"{NOT_TESTED}: trials: {row['reason']}."
+    proved = "nothing" if number(row["baseline"]) == "inf" else f"epsilon <= {number(row['baseline'])}"
+    return (
+        f"of one client's rows the sums prove epsilon >= {number(row['value'])}, of at most "
+        f"{number(row['ceiling'])} that so many trainings could; proved is {proved} ({row['reason']}): "
+        f"{row['verdict']}."
+    )
 
 
 def _of_outputs(rows: Sequence[Row]) -> str:

@@ -136,6 +136,7 @@ def audit(
     from audit.experiments import auditing
     from audit.experiments.outputs import ADVERSARY as OUTPUTS
     from audit.experiments.outputs import ATTACKS as OUTPUT_ATTACKS
+    from audit.experiments.trials import ADVERSARY as SUMS
     from audit.factories import make_defenses
 
     rounds = ",".join(map(str, plan.rounds))
@@ -146,7 +147,11 @@ def audit(
         "weighting": plan.weightings,
         "scenario": [f"{update}/{weighting}" for update, weighting in plan.scenarios],
         "attack": (*plan.attacks, *(OUTPUT_ATTACKS if plan.outputs else ())),
-        "adversary": (plan.adversary, *((OUTPUTS,) if plan.outputs else ())),
+        "adversary": (
+            plan.adversary,
+            *((OUTPUTS,) if plan.outputs else ()),
+            *((SUMS,) if plan.trials else ()),
+        ),
     }
     build = build_of(fail_on, Vocabulary(values=OF_ATTACKS, columns=columns), against, junit, allow_open)
     if output.estimate:

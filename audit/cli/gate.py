@@ -34,7 +34,16 @@ from audit.scoring.groups import GROUP_METRICS
 from audit.scoring.inference import INFERRED
 from audit.scoring.metrics import DIFFERENCES, FACTOR_METRICS, RATED_SET_METRICS, RATING_METRICS, SIZES
 from audit.scoring.pseudonyms import CLAIMED, SHARE
-from audit.scoring.verdicts import INCONCLUSIVE, LEAK, NO_EVIDENCE, NOT_TESTED, OPEN, RATED_SET
+from audit.scoring.verdicts import (
+    BOUND,
+    INCONCLUSIVE,
+    LEAK,
+    NO_EVIDENCE,
+    NOT_TESTED,
+    OPEN,
+    RATED_SET,
+    REFUTED,
+)
 from audit.shell.exits import Exit
 from reports.verdicts import UNFINISHED, why_silent
 from victims.common.errors import InputError
@@ -51,7 +60,6 @@ OPERATORS: dict[str, Callable[[float, float], bool]] = {
 RESTRICTED = ("victim", "update", "weighting", "data", "defense", "adversary", "attack", "scenario")
 NAMED = 5  # metrics of one line
 PLACE = ("victim", "update", "weighting", "data", "defense", "adversary", "rounds")
-BOUND, REFUTED = "empirical_epsilon", "CLAIM REFUTED"
 WORDS = {"leak": ("", LEAK), "refuted": (BOUND, REFUTED)}  # metric, and its verdict
 SCORED = (
     *RATING_METRICS,

@@ -41,6 +41,7 @@ from audit.factories import make_attack, make_defenses, make_victim
 from audit.scoring.ceiling import Ceiling
 from audit.scoring.lower_bounds import Bound, from_one_run, from_repetitions
 from audit.scoring.truth import Truth, read_truth
+from audit.scoring.verdicts import BOUND, refuted
 from defenses.heterogeneous import Specification, budgets, draw
 from defenses.shared_noise import Promising, epsilon_given_h
 from victims.common.errors import InputError
@@ -55,7 +56,6 @@ from victims.transcript.beside import truth_path
 from victims.transcript.reader import open_transcript
 from victims.transcript.view import View
 
-BOUND = "empirical_epsilon"  # the metric
 NO_NOISE = "none"  # of a protocol that nothing protects
 
 
@@ -232,7 +232,7 @@ def _bound_row(
         baseline_name="largest claim",
         ceiling=bound.most,
         status="ran",
-        verdict=_refuted(bound.epsilon, claim),
+        verdict=refuted(bound.epsilon, claim),
         reason=_account(task, view, claim, ratings),
     )
 
@@ -273,12 +273,6 @@ def _claims(task: Claim, ratings: Ratings, seed: int) -> Float[np.ndarray, " rat
     if not promising:
         return np.full(ratings.n_ratings, np.inf)
     return promising[0].promised(ratings, seed)
-
-
-def _refuted(bound: float, claim: float) -> str:
-    if not np.isfinite(claim):
-        return "no claim"
-    return "CLAIM REFUTED" if bound > claim else "not refuted"
 
 
 def _account(task: Claim, view: str, claim: float, ratings: Ratings) -> str:

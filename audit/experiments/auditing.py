@@ -17,7 +17,7 @@ import numpy as np
 from attacks.identify.identification import Contradiction
 from attacks.identify.identify import identify
 from audit.code_identity import code_used
-from audit.experiments import attack_cells, outputs
+from audit.experiments import attack_cells, outputs, trials
 from audit.experiments.attack_cells import PROCEDURE, Attempt, Source, attempts_on
 from audit.experiments.cells import Cell, Found, Report, content_of, refuse_if_none_applies, silent
 from audit.experiments.ladder import by_cost, is_exhaustive
@@ -141,13 +141,15 @@ def settled(plan: Audit) -> Audit:
     check_numbered(plan.adversary)
     for text in plan.defenses:
         make_defenses(text)
+    if plan.trials:
+        trials.central(plan.defenses)
     for scenario in plan.scenarios:
         source_of(plan, *scenario).make()
     return plan
 
 
 def cells_of(plan: Audit, ratings: Ratings, directory: Path) -> list[Cell[Any]]:
-    """List the cells of an audit; those of one scenario share its recording; those of outputs come last."""
+    """List the cells of an audit; those of one scenario share its recording; other cells come last."""
     attempts = (
         attempt
         for scenario in plan.scenarios
@@ -164,9 +166,11 @@ def cells_of(plan: Audit, ratings: Ratings, directory: Path) -> list[Cell[Any]]:
     )
     content = content_of(ratings)
     cells: list[Cell[Any]] = [*attack_cells.cells_of(attempts, content, directory)]
-    for scenario in plan.scenarios if plan.outputs else ():
-        source = source_of(plan, *scenario)
-        cells += outputs.cells_of(source, plan.outputs, plan.data, content, directory)
+    for source in (source_of(plan, *scenario) for scenario in plan.scenarios):
+        if plan.outputs:
+            cells += outputs.cells_of(source, plan.outputs, plan.data, content, directory)
+        if plan.trials:
+            cells.append(trials.cell_of(source, plan.trials, plan.data, content, directory))
     return cells
 
 

@@ -302,6 +302,18 @@ Outputs = Annotated[
         "0: none. Minutes.",
     ),
 ]
+Trials = Annotated[
+    int,
+    Option(
+        Rule(
+            "0, or a whole number from 20 to 100,000",
+            lambda value: whole(20, 100_000).holds(value) or value == 0,
+        ),
+        "Also train so many times with the rows of one client and so many times without, under dp-fedavg or "
+        "dp-ftrl, and bound epsilon from below by telling the two apart from all sums, beside its proof; "
+        "0: none. Seconds to minutes.",
+    ),
+]
 Protocols = Annotated[
     tuple[str, ...],
     Option(

@@ -40,6 +40,7 @@ from audit.experiments.options import (
     Scales,
     Seed,
     Trained,
+    Trials,
     Update,
     Updates,
     Users,
@@ -90,6 +91,7 @@ class Audit:
     exhaustive: Exhaustive = None  # None: where attacks, or options of them, are named
     infer: Infer = ()  # of users who are not known to the adversary
     outputs: Outputs = 0  # models whose outputs are attacked, too
+    trials: Trials = 0  # trainings with a client, and as many without, that are told apart by sums
 
     @property
     def scenarios(self) -> list[tuple[str, str]]:

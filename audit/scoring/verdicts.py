@@ -26,6 +26,7 @@ from audit.scoring.statistics import (
 
 LEAK, NO_EVIDENCE, INCONCLUSIVE, NOT_TESTED = "LEAK", "NO EVIDENCE", "INCONCLUSIVE", "NOT TESTED"
 OPEN, RATED_SET = "OPEN", "rated_set"  # verdict and metric where uploads name the rated items
+BOUND, REFUTED = "empirical_epsilon", "CLAIM REFUTED"
 MOST_UNANSWERED = 0.5  # share of clients without an answer, above which what is not a leak was not tested
 NEGLIGIBLE = 0.05  # an advantage below this at the upper end of its interval counts as bounded
 TOO_FEW = "too few clients are read better than by the best guess"
@@ -314,3 +315,16 @@ def _with_ranges(reasons: list[str]) -> str:
     ordered = [sorted(set(texts), key=lambda text: float(text.replace(",", ""))) for texts in columns]
     ranges = iter([texts[0] if len(texts) == 1 else f"{texts[0]} to {texts[-1]}" for texts in ordered])
     return NUMBER.sub(lambda _: next(ranges), reasons[0])
+
+
+def refuted(bound: float, claim: float) -> str:
+    """What a lower bound of epsilon says of a claimed one.
+
+    Examples
+    --------
+    >>> refuted(1.2, 1.0), refuted(0.8, 1.0), refuted(0.8, float("inf"))
+    ('CLAIM REFUTED', 'not refuted', 'no claim')
+    """
+    if not np.isfinite(claim):
+        return "no claim"
+    return REFUTED if bound > claim else "not refuted"

@@ -11,9 +11,9 @@ from reports.page.charts import Chart, blocks, by_client, by_item, growth, leaka
 from reports.page.frontier import frontier
 from reports.page.summary import Summary, summary_of
 from reports.page.systems import kinds_on, systems_of
-from reports.tables import BOUND
 from reports.verdicts import (
     ANSWERED,
+    BOUND,
     CLAIMED,
     DIFFERENCES,
     INCONCLUSIVE,

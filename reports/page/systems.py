@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from reports.tables import BOUND
 from reports.verdicts import (
     ANSWERED,
+    BOUND,
     NOT_TESTED,
     OPEN,
     SENDERS,

@@ -7,10 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import factorleak as fl
 from audit.epsilon.accounts import accounts_of
 from audit.epsilon.user_level import Trial, bound_of, craft
 from audit.factories import make_defense, make_victim
 from audit.scoring.lower_bounds import from_repetitions
+from reports.words import in_words
 from victims.common.errors import InputError
 from victims.data.synthetic import Synthetic, generate
 
@@ -74,3 +76,15 @@ def test_a_fixed_number_of_clients_is_not_audited():
     some = trial(FEDAVG)._replace(victim=make_victim("fedmf", {"participation": "0.5"}))
     with pytest.raises(InputError, match="participation of a victim must be 1"):
         bound_of(some, runs=1, delta=0.1)
+
+
+def test_an_audit_has_the_bound_beside_the_proof():
+    options = {"victim": "fedmf", "factors": 2, "client_learning_rate": 0.01, "attacks": "guess-majority"}
+    rows = fl.audit(RATINGS, defenses=SAMPLED, rounds=[ROUNDS - 1], trials=20, **options)
+    row = rows.set_index("metric").loc["empirical_epsilon"]
+    assert (row["adversary"], row["verdict"], row["rounds"]) == ("sums", "not refuted", ROUNDS)
+    assert row["baseline"] == proved(SAMPLED).at_delta
+    assert row["value"] <= row["baseline"]
+    assert "of one client's rows the sums prove epsilon >= " in " ".join(in_words(rows.to_dict("records")))
+    with pytest.raises(InputError, match="trials of an audit need one defense, dp-fedavg or dp-ftrl"):
+        fl.audit(RATINGS, defenses="laplace", trials=20, **options)
