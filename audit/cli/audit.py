@@ -131,8 +131,8 @@ def audit(
             f"--advise tries defenses on a recording: factorleak record RUN{about}, with the options given "
             "here, then factorleak audit --transcript RUN --advise"
         )
+    from audit.accounts import accounts_of
     from audit.cli.gate import OF_ATTACKS, Vocabulary
-    from audit.epsilon.accounts import accounts_of
     from audit.experiments import auditing
     from audit.experiments.outputs import ADVERSARY as OUTPUTS
     from audit.experiments.outputs import ATTACKS as OUTPUT_ATTACKS

@@ -20,7 +20,7 @@ from audit.shell.progress import progress as bar
 from victims.common.errors import printable
 
 if TYPE_CHECKING:
-    from audit.epsilon.accounts import Stated
+    from audit.accounts import Stated
     from audit.experiments.cells import Found
     from audit.experiments.runner import Experiment
     from audit.experiments.workers import Cluster

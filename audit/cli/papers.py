@@ -364,8 +364,8 @@ def train(
     item_components: ComponentsOption = None,
 ) -> None:
     """Train a victim, with a server or without, unrecorded; show how well it predicts held-out ratings."""
+    from audit.accounts import accounts_of
     from audit.components import defenses_of
-    from audit.epsilon.accounts import accounts_of
     from audit.experiments.options import check
     from audit.factories import make_victim, scenarios_of
     from reports.tables import learning_table

@@ -29,7 +29,7 @@ def record(
 ) -> None:
     """Run one victim and keep its transcript; truth and factors (and the clients' key) go beside it."""
     from audit import actions
-    from audit.epsilon.accounts import accounts_of
+    from audit.accounts import accounts_of
     from audit.factories import make_defenses, make_victim, scenarios_of
     from victims.transcript.beside import truth_path
 

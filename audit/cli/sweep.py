@@ -93,7 +93,7 @@ def sweep(
         "is about a recording, which --transcript names (compare takes defenses of victims)",
         truth=truth, adversary=adversary, defense=defense != LAPLACE, ceiling=ceiling,
     )  # fmt: skip
-    from audit.epsilon.accounts import accounts_of
+    from audit.accounts import accounts_of
     from audit.experiments.sweep import EXPERIMENT, as_named, settled, source_of
     from audit.factories import make_defenses
     from reports.figures import sweep_figures

@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
+from audit.accounts import accounts_of
 from audit.code_identity import FILE, code_used
-from audit.epsilon.accounts import accounts_of
 from audit.epsilon.canaries import (
     Worlds,
     plant,

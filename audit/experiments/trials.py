@@ -1,8 +1,8 @@
 """What shows of a user-level guarantee of noise on sums: a lower bound of epsilon beside what is proved.
 
 The victim is trained again and again under its defense, in half of the runs without the rows of one client
-(``audit.epsilon.user_level``). Who tells the runs apart sees all sums and knows what others send, so that a
-few of the clients are enough.
+(``user_level``). Who tells the runs apart sees all sums and knows what others send, so that a few of the
+clients are enough.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from pathlib import Path
 
 import numpy as np
 
+from audit.accounts import accounts_of
 from audit.code_identity import code_used
-from audit.epsilon.accounts import accounts_of
-from audit.epsilon.user_level import Trial, bound_of, craft
 from audit.experiments.attack_cells import Source
 from audit.experiments.cells import Cell, Procedure, Say, cell_path, only_ratings
 from audit.experiments.results import Row, make_row
 from audit.experiments.rows import failed_row
+from audit.experiments.user_level import Trial, bound_of, craft
 from audit.factories import make_defenses
 from audit.scoring.verdicts import BOUND, refuted
 from defenses.central_noise import CentralNoise

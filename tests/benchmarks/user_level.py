@@ -15,8 +15,8 @@ import time
 
 import numpy as np
 
-from audit.epsilon.accounts import accounts_of
-from audit.epsilon.user_level import Trial, bound_of, craft
+from audit.accounts import accounts_of
+from audit.experiments.user_level import Trial, bound_of, craft
 from audit.factories import make_defenses, make_victim
 from victims.common.errors import InputError
 from victims.data.loaders import load

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from audit.epsilon.accounts import accounts_of
+from audit.accounts import accounts_of
 from audit.factories import make_defenses, make_victim
 from audit.scoring.lower_bounds import Bound, from_repetitions
 from victims.data.ratings import Ratings

@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 import pytest
 
-from audit.epsilon.accounts import accounts_of
+from audit.accounts import accounts_of
 from audit.factories import make_defenses, make_victim
 from audit.registry import BUILT_IN
 from defenses.accounts import ONE_RATING, ROWS
@@ -169,7 +169,7 @@ def unproved(victim, defenses, name="fedmf", **setting):
     ],
 )  # fmt: skip
 def test_what_no_proof_covers_has_a_reason(why, found, monkeypatch):
-    monkeypatch.setattr("audit.epsilon.accounts.recorded_name", lambda name: name)
+    monkeypatch.setattr("audit.accounts.recorded_name", lambda name: name)
     assert why in found()
     assert not unproved(Newer(), make_defenses(TEXTS[0]))
 

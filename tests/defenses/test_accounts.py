@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from audit.epsilon.accounts import accounts_of
+from audit.accounts import accounts_of
 from audit.factories import make_defenses
 from defenses.heterogeneous import ObjectiveNoise, draw
 from defenses.shared_noise import Promising

@@ -9,8 +9,8 @@ import pytest
 from scipy.optimize import brentq
 from scipy.stats import norm as normal
 
-from audit.epsilon.accounts import accounts_of
-from audit.epsilon.user_level import Silenced, covariance, craft
+from audit.accounts import accounts_of
+from audit.experiments.user_level import Silenced, covariance, craft
 from audit.factories import make_defense, make_defenses, make_victim
 from tests.contract.test_accounts import made, other_values
 from victims.common.errors import InputError

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
+from audit.accounts import accounts_of
 from audit.code_identity import code_used
-from audit.epsilon.accounts import accounts_of
 from audit.factories import expanded, make_defense, make_defenses
 from defenses.heterogeneous import (
     ObjectiveNoise,

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import integrate, optimize, stats
 
+from audit.accounts import ALL, ONE, accounts_of
 from audit.cli.output import Output, show_accounts
-from audit.epsilon.accounts import ALL, ONE, accounts_of
 from audit.factories import make_attack, make_defense, make_defenses, make_victim
 from audit.scoring.decoder import computable
 from defenses.accounts import of_gaussian, of_laplace

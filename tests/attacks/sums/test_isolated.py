@@ -10,7 +10,7 @@ import pytest
 
 from attacks.sums.aggregate import Aggregate
 from attacks.sums.isolated import CLEAR, HONEST, UNTARGETED, Isolated, isolated, targets_of
-from audit.epsilon.accounts import accounts_of
+from audit.accounts import accounts_of
 from audit.experiments.answers import answered
 from audit.experiments.auditing import audit, settled
 from audit.experiments.plan import Audit

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import factorleak as fl
-from audit.epsilon.accounts import accounts_of
-from audit.epsilon.user_level import Trial, bound_of, craft
+from audit.accounts import accounts_of
+from audit.experiments.user_level import Trial, bound_of, craft
 from audit.factories import make_defense, make_victim
 from audit.scoring.lower_bounds import from_repetitions
 from reports.words import in_words
