@@ -61,14 +61,8 @@ QuietOption = Annotated[
     bool, typer.Option("--quiet", "-q", help="Print no tables, lines or progress; errors are still said.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON value instead of tables and lines.")]
-DataOption = asked("data", declared.Data)
-VictimOption = asked("victim", declared.Victim)
 VictimOptions = asked("set", declared.VictimOptions)
 SeedOption = asked("seed", declared.Seed)
-UpdateOption = asked("update", declared.Update)
-WeightingOption = asked("weighting", declared.FirstWeighting)
-PreferredWeightingOption = asked("weighting", declared.Weighting)
-DefenseOption = asked("defense", declared.Defenses)
 JobsOption = Annotated[int, typer.Option(min=-1, help="Parallel processes; -1 is one per core.")]
 DistributedOption = Annotated[
     str | None,
@@ -87,13 +81,6 @@ TagsOption = Annotated[
     Path | None,
     typer.Option(help="Replace item features by the tag genome in this directory (MovieLens)."),
 ]
-SplitOption = Annotated[
-    str,
-    typer.Option(
-        "--split", help="How ratings are held out: random, time (the latest), last:3 (of each client)."
-    ),
-]
-TestFractionOption = Annotated[float, typer.Option(help="Share of ratings held out by random and time.")]
 EstimateOption = Annotated[
     bool,
     typer.Option(

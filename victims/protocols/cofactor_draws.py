@@ -160,10 +160,6 @@ class Samples(NamedTuple):
     kind: Int[np.ndarray, " samples"]  # ``EXPLICIT``, ``POSITIVE`` or ``NEGATIVE``
     target: Float[np.ndarray, " samples"]  # ratings in 0..1 where explicit, else 0
 
-    def of_kind(self, *kinds: int) -> Int[np.ndarray, " some"]:
-        """Indices of the samples of these kinds."""
-        return np.flatnonzero(np.isin(self.kind, kinds))
-
 
 def unit_ratings(
     values: Float[np.ndarray, " ratings"], levels: tuple[float, ...], rating_map: RatingMap
