@@ -10,16 +10,18 @@ all, which always take part. It knows all other ratings of the population, and t
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
+from scipy.special import ndtr, ndtri
 from threadpoolctl import threadpool_limits
 
 from attacks.membership import likelihood_ratios, list_ratios, offline_ratios, unexplained
+from audit.accounts import accounts_of
 from audit.code_identity import code_used
 from audit.experiments.attack_cells import Source
 from audit.experiments.cells import Cell, Procedure, Say, cell_path, only_ratings
@@ -30,6 +32,7 @@ from audit.factories import make_defenses
 from audit.scoring.lower_bounds import from_one_run
 from audit.scoring.membership import AREA, RATES, membership_scores
 from audit.scoring.verdicts import as_record, joined_reasons, why_verdict
+from defenses.central_noise import CentralNoise
 from victims.common.errors import InputError
 from victims.common.seeds import Purpose, generator
 from victims.data.ratings import Ratings
@@ -160,7 +163,27 @@ def _trained(task: Membership, ratings: Ratings, model: int) -> Predictor:
     return run.predictor(int(run.state.round))
 
 
-def rows_of(task: Membership, models: Models) -> Iterator[Row]:
+def limits_of(task: Membership, ratings: Ratings) -> dict[str, float]:
+    """What nobody passes on average who tells users by sums, models or outputs, where noise is proved: no
+    test of a user is better than that between two normal laws mu apart.
+
+    References
+    ----------
+    Dong, Roth and Su 2019, arXiv:1905.02383, Theorem 2.7 and Definition 2.6.
+    """
+    source, rounds = task.source, max(task.source.rounds) + 1
+    made, victim = make_defenses("+".join(source.defenses) or "none"), source.make()
+    mu = made[0].most_told(rounds) if len(made) == 1 and isinstance(made[0], CentralNoise) else np.nan
+    if task.about != "user" or np.isnan(mu) or getattr(victim, "participation", 1.0) < 1:
+        return {}
+    stated = accounts_of(source.victim, [victim], made, ratings, n_rounds=rounds, seed=source.seed)
+    if not stated[0].accounts[0].lines:
+        return {}
+    rates = {f"user_{name}": float(ndtr(ndtri(rate) + mu)) for name, rate in RATES.items()}
+    return {f"user_{AREA}": float(ndtr(mu / 2**0.5)), **rates}
+
+
+def rows_of(task: Membership, models: Models, limits: Mapping[str, float]) -> Iterator[Row]:
     """Score each attack on all models together; of the first one also a lower bound of epsilon."""
     client, member, value = models.client, models.member, models.value
     near = value if task.about == "user" else -np.abs(value - models.towards)
@@ -177,7 +200,11 @@ def rows_of(task: Membership, models: Models) -> Iterator[Row]:
             yield make_row(
                 **task.columns,
                 attack=attack,
-                **{**as_record(found), "reason": joined_reasons(why_verdict(found.summary, TOO_FEW), about)},
+                **{
+                    **as_record(found),
+                    "reason": joined_reasons(why_verdict(found.summary, TOO_FEW), about),
+                    "ceiling": limits.get(found.metric, np.nan),
+                },
                 status="ran",
             )
     bound = from_one_run(scores["lira"][0], member[0])
@@ -193,7 +220,7 @@ def _measure(cell: Cell[Membership], ratings: Ratings, say: Say) -> list[Row]:
     train = _of_ratings if cell.task.about == "rating" else _of_users
     try:
         with threadpool_limits(1, user_api="blas"):  # small matrices: a second thread waits busily
-            rows = list(rows_of(cell.task, train(cell.task, ratings, say)))
+            rows = list(rows_of(cell.task, train(cell.task, ratings, say), limits_of(cell.task, ratings)))
     except InputError as error:  # a model diverged, say
         return _failed(cell.task, error)
     seconds = time.perf_counter() - begin

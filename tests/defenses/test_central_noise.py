@@ -142,6 +142,14 @@ def test_account_of_sums():
     assert watched == ours.at_delta
 
 
+def test_what_sums_tell_at_most_is_what_is_accounted():
+    """Epsilon at delta of the normal trade-off (Dong, Roth, Su 2019, Corollary 2.13)."""
+    (line, _) = stated("dp-fedavg:norm=0.002,noise=3", n_rounds=7).lines
+    mu, epsilon = make_defense("dp-fedavg:noise=3").most_told(7), line.at_delta
+    above, below = normal.cdf(-epsilon / mu + mu / 2), normal.cdf(-epsilon / mu - mu / 2)
+    assert above - np.exp(epsilon) * below == pytest.approx(line.delta, rel=1e-4)
+
+
 def test_a_fixed_number_of_clients_is_no_poisson_sample():
     """One of nine, in both: replaced clients are at twice the distance."""
     fixed = epsilons("dp-fedavg:noise=2", {"participation": "0.11"}, n_rounds=50)

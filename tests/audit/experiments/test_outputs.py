@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
+from scipy.special import ndtr, ndtri
 
 from audit.experiments import auditing
 from audit.experiments.outputs import EPSILON, METRICS
@@ -65,6 +67,21 @@ def test_a_model_that_learned_nothing_tells_nothing(ratings, tmp_path):
     for attack in ("lira", "lira-offline", "threshold"):
         assert found(rows, attack, "rating_membership_auc")["verdict"] != "LEAK"
         assert found(rows, attack, "user_membership_auc")["verdict"] != "LEAK"
+
+
+def test_no_user_is_told_better_than_is_proved(ratings, tmp_path):
+    """The ceiling is that of the account; what is measured passes it by chance once in 1,000 at most."""
+    options = {"rounds": (3,), "outputs": 8}
+    noisy = rows_of(ratings, tmp_path / "1", defenses=("dp-fedavg:norm=0.05,noise=2",), **options)
+    row = found(noisy, "lira", "user_membership_auc")
+    assert row["ceiling"] == pytest.approx(ndtr(0.5**0.5))
+    assert row["ci_low"] - (row["ci_high"] - row["ci_low"]) < row["ceiling"]
+    assert found(noisy, "lira", "user_membership_tpr_at_fpr_1pct")["ceiling"] == pytest.approx(
+        ndtr(ndtri(0.01) + 1)
+    )
+    assert np.isnan(found(noisy, "lira", "rating_membership_auc")["ceiling"])
+    drawn = rows_of(ratings, tmp_path / "2", defenses=("dp-fedavg:noise=2,sampling=0.5",), **options)
+    assert np.isnan(found(drawn, "lira", "user_membership_auc")["ceiling"])
 
 
 @pytest.mark.thorough
