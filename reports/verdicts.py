@@ -35,6 +35,7 @@ LEAK, NOT_TESTED, INCONCLUSIVE = "LEAK", "NOT TESTED", "INCONCLUSIVE"
 OPEN = "OPEN"  # of rated items that uploads themselves name
 NOT_NEEDED = "not needed"  # status of an attack that had nothing left to find
 UNFINISHED = ("failed", "not reached")  # which might have found more
+UNASKED = "no attack reads it"  # of an adversary and a kind that nothing that ran is about
 LOOKED = " clients got no answer"  # in the reason of an attack that applies and abstained
 QUALITY, ERROR, SENT = (
     "ndcg_at_10",
@@ -392,6 +393,8 @@ def leak_of(rows: Sequence[Row], metric: str) -> Leak:
     row = best(rows, metric)
     from_outputs = metric in MEMBERSHIP  # and nothing else is: who reads messages has not failed at these
     about = [one for one in rows if (one["adversary"] == OUTPUTS) == from_outputs]
+    if metric in (INFERRED, COMMUNITY):  # asked of some attacks alone
+        about = [one for one in about if kind_of(str(one["metric"])) == metric]
     named = metric == "rated_set_auc" and any(one["verdict"] == OPEN for one in rows)
     worst_off = None if row is None else of_group(row, rows, WORST_OFF)
     return Leak(KINDS[metric], row, why_nothing(about), worst_off, named)
@@ -434,7 +437,7 @@ def why_nothing(rows: Sequence[Row]) -> str:
     untested = [row for row in rows if not tested(row) and row["reason"]]
     order = sorted(untested, key=lambda row: (row["status"] != "failed", row["attack"] != "aggregate"))
     if not order:
-        return "no attack reads it"
+        return UNASKED
     if order[0]["status"] == "failed":
         return f"failed: {order[0]['reason']}"
     looked = [row for row in untested if LOOKED in row["reason"]]

@@ -186,17 +186,31 @@ ATTRIBUTES = (*WHOLE, *RELATIVE)
 LISTS = (*ATTRIBUTES, Scope.RATED_SET)
 DIFFERENCES, SIZES = "rating_difference_accuracy", "rating_difference_size_accuracy"
 
+
+def _many_levels(manifest: Manifest) -> bool:
+    """Whether ratings differ; each of implicit feedback is 1, so that who names an item knows its rating."""
+    return len(manifest.rating_levels) != 1
+
+
+def _more_than_lists(manifest: Manifest) -> bool:
+    """Whether answers about the items of an upload say more than which of them are rated."""
+    return manifest.weighting != "observed-only" or _many_levels(manifest)
+
+
 #: In the order of the result tables.
 METRICS = (
     Metric(
         "rating_accuracy", "share of items", rating_accuracy, baselines.rating_accuracy, WHOLE,
         known_ratings=lambda manifest: 0 if manifest.weighting == "observed-only" else None,
+        defined=_more_than_lists,
     ),
     Metric(
         "rated_rating_accuracy", "share of ratings", rated_rating_accuracy, baselines.rated_rating_accuracy,
-        WHOLE, known_ratings=lambda _: 0,
+        WHOLE, known_ratings=lambda _: 0, defined=_many_levels,
     ),
-    Metric("rating_mae", "stars", rating_mae, baselines.rating_mae, WHOLE, best=0.0),
+    Metric(
+        "rating_mae", "stars", rating_mae, baselines.rating_mae, WHOLE, best=0.0, defined=_more_than_lists
+    ),
     Metric(
         DIFFERENCES, "share of pairs of ratings", difference_accuracy, baselines.differences,
         (Scope.DIFFERENCES,), known_ratings=lambda _: 1,
@@ -221,7 +235,7 @@ METRICS = (
     ),
     Metric(
         "users_fully_recovered", "share of clients", users_fully_recovered, baselines.users_fully_recovered,
-        WHOLE, binary=True, of_attributes=True,
+        WHOLE, binary=True, of_attributes=True, defined=_more_than_lists,
     ),
     Metric("factor_cosine", "cosine", factor_cosine, baselines.factor_cosine, ()),
     Metric(

@@ -26,6 +26,7 @@ from reports.verdicts import (
     PROBABILITY,
     RISKS,
     SIZES,
+    UNASKED,
     Leak,
     Row,
     System,
@@ -127,6 +128,8 @@ def _reading(leak: Leak, kind: str) -> Reading:
     if leak.in_open:
         return Reading(how_bad, OPEN, RISKS[kind], "", "uploads name the items; no attack is needed")
     if row is None:
+        if leak.why == UNASKED:
+            return Reading("", "", "", "", UNASKED)
         return Reading(how_bad, NOT_TESTED, "", "", leak.why)
     rest = f"{interval_of(row)}, guess {number(row['baseline'])}"
     off = leak.worst_off
@@ -176,7 +179,7 @@ PLACE = frozenset({
     "status",
 })  # fmt: skip
 EMPTY = ("", "-")
-UNASKED = (NOT_NEEDED, "not applicable")
+IDLE = (NOT_NEEDED, "not applicable")
 
 
 def without_repetition(table: Table) -> Table:
@@ -194,7 +197,7 @@ def results_table(rows: Sequence[Row]) -> Table:
     """What each attack answered, without the guesses and those that did not run (``silent_table``)."""
     lines = []
     for row in rows:
-        if not (row["metric"] in SHOWN or is_inferred(row)) or is_guess(row) or row["status"] in UNASKED:
+        if not (row["metric"] in SHOWN or is_inferred(row)) or is_guess(row) or row["status"] in IDLE:
             continue
         shown = numbers_of(row)
         lines.append(
