@@ -1,9 +1,11 @@
 """F-NCF and F-LightGCN on ML-100K: IMIA and this program's attacks, and the defenses, as lines of Markdown.
 
-    python docs/research/embeddings.py ML-100K [attacks]
+    python docs/research/embeddings.py ML-100K
+    python docs/research/embeddings.py ML-1M 0.02
 
-One rating of each user is held out. A tenth of the clients take part in round 0 and are attacked. Usefulness
-is after 200 rounds of 1 % of the clients, as in the authors' program, and left out after `attacks`. HR@10 and
+One rating of each user is held out. A tenth of the clients, or the share that is named, take part in round 0
+and are attacked. Usefulness is after 200 rounds of 1 % of the clients, as in the authors' program, and left
+out where a share is named. HR@10 and
 NDCG@10 rank the held out item among 99 that the user never rated. `list, popular` calls positive the fifth of
 an uploaded list that most clients list; `list, random` calls so any fifth, in expectation.
 """
@@ -29,7 +31,7 @@ from victims.training import start
 from victims.transcript.reader import open_transcript
 
 SCORERS, ROUNDS = ("ncf", "lightgcn"), 200
-WATCHED, TRAINED = ({"factors": 16, "participation": share} for share in (0.1, 0.01))
+WATCHED, TRAINED, FACTORS = 0.1, 0.01, 16
 DEFENSES = {"none": ({}, "none"), "proximal": ({"proximal": 0.1}, "none")}
 DEFENSES |= {"noise": ({}, "gaussian:scale=0.0316,clip=1")}  # clipped rows, variance 0.001, as in the program
 ATTACKS = (
@@ -84,12 +86,13 @@ def said(values: np.ndarray) -> str:
 
 def main() -> None:
     """Print one line for each number."""
-    rated, useful = load(sys.argv[1]).interactions(), "attacks" not in sys.argv[2:]
+    rated, share = load(sys.argv[1]).interactions(), float([*sys.argv[2:], WATCHED][0])
     train, test = leave_out(rated, 1, 0)
     truth = train.matrix().toarray() > 0
     for scorer in SCORERS:
         for name, (options, text) in DEFENSES.items():
-            victim = make_victim("fedrec", {"scorer": scorer, **WATCHED, **options})
+            shared = {"scorer": scorer, "factors": FACTORS, **options}
+            victim = make_victim("fedrec", {**shared, "participation": share})
 
             def line(what: str, value: str, began: float, case: str = f"{scorer} | {name}") -> None:
                 print(f"| {case} | {what} | {value} | {time.monotonic() - began:.0f} s |", flush=True)
@@ -113,9 +116,9 @@ def main() -> None:
                     line(f"{attack} {chosen or ''}", f"{value}, {len(found.abstained)} abstained", began)
                 for what, values in from_lists(path, truth).items():
                     line(what, said(values), began)
-            if not useful:
+            if len(sys.argv) > 2:
                 continue
-            victim = make_victim("fedrec", {"scorer": scorer, **TRAINED, **options})
+            victim = make_victim("fedrec", {**shared, "participation": TRAINED})
             began, run = time.monotonic(), start(victim, train, make_defenses(text), 0)
             for round_ in range(ROUNDS):
                 run = run.trained(round_)
