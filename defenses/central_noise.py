@@ -47,6 +47,7 @@ from victims.data.ratings import Ratings
 from victims.protocols.account import Account, Line, Setting
 from victims.protocols.base import Attacker, Defense, Received, Rows
 from victims.protocols.network import taken
+from victims.transcript.manifest import AGREEMENTS
 
 # what each client does by itself may come before; nothing of the rows may come after the clipping
 CENTRAL = Proof(
@@ -207,8 +208,9 @@ def _gap(defense: CentralNoise, setting: Setting) -> str:
         return why
     if setting.options.get("upload") == "weights":
         return "upload=weights has the server count the clients of each item, to which no noise is added"
-    if setting.defenses[-1:] != (defense.name,):
-        return f"what {setting.defenses[-1]} does to clipped rows is not bounded; name it before"
+    others = [name for name in setting.defenses if name not in AGREEMENTS]
+    if others[-1:] != [defense.name]:
+        return f"what {others[-1]} does to clipped rows is not bounded; name it before"
     return "" if defense.noise else "there is no noise (noise=0), and so no finite epsilon"
 
 

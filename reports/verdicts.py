@@ -35,7 +35,7 @@ LEAK, NOT_TESTED, INCONCLUSIVE = "LEAK", "NOT TESTED", "INCONCLUSIVE"
 OPEN = "OPEN"  # of rated items that uploads themselves name
 NOT_NEEDED = "not needed"  # status of an attack that had nothing left to find
 UNFINISHED = ("failed", "not reached")  # which might have found more
-UNASKED = "no attack reads it"  # of an adversary and a kind that nothing that ran is about
+UNASKED = "not asked of this adversary"
 LOOKED = " clients got no answer"  # in the reason of an attack that applies and abstained
 QUALITY, ERROR, SENT = (
     "ndcg_at_10",
@@ -77,7 +77,7 @@ def of_what(row: Row, words: str = ", {}") -> str:
     metric = str(row["metric"])
     if kind_of(metric) == INFERRED:
         name, _, source = metric.partition("/")[2].rpartition("/")
-        return words.format(f"{name} from {source}")
+        return words.format(f"{name} from {source}" + " (area)" * metric.startswith("inferred_auc/"))
     return words.format(OF_WHAT[metric]) if metric in OF_WHAT else ""
 
 
@@ -250,7 +250,7 @@ def kind_of(metric: str) -> str:
     >>> kind_of("inferred_accuracy/gender/ratings"), kind_of("rated_set_auc")
     ('inferred_accuracy', 'rated_set_auc')
     """
-    return INFERRED if metric.startswith(f"{INFERRED}/") else metric
+    return INFERRED if metric.startswith((f"{INFERRED}/", "inferred_auc/")) else metric
 
 
 class Leak(NamedTuple):
@@ -391,13 +391,11 @@ def kinds_of(rows: Sequence[Row]) -> list[str]:
 def leak_of(rows: Sequence[Row], metric: str) -> Leak:
     """Find what is read of one kind."""
     row = best(rows, metric)
-    from_outputs = metric in MEMBERSHIP  # and nothing else is: who reads messages has not failed at these
-    about = [one for one in rows if (one["adversary"] == OUTPUTS) == from_outputs]
-    if metric in (INFERRED, COMMUNITY):  # asked of some attacks alone
-        about = [one for one in about if kind_of(str(one["metric"])) == metric]
+    # membership is told from outputs, and nothing else is: who reads messages has not failed at it
+    asked = (metric in MEMBERSHIP) == any(one["adversary"] == OUTPUTS for one in rows)
     named = metric == "rated_set_auc" and any(one["verdict"] == OPEN for one in rows)
     worst_off = None if row is None else of_group(row, rows, WORST_OFF)
-    return Leak(KINDS[metric], row, why_nothing(about), worst_off, named)
+    return Leak(KINDS[metric], row, why_nothing(rows) if asked else UNASKED, worst_off, named)
 
 
 def leak_cell(leak: Leak) -> str:
@@ -437,7 +435,7 @@ def why_nothing(rows: Sequence[Row]) -> str:
     untested = [row for row in rows if not tested(row) and row["reason"]]
     order = sorted(untested, key=lambda row: (row["status"] != "failed", row["attack"] != "aggregate"))
     if not order:
-        return UNASKED
+        return "no attack reads it"
     if order[0]["status"] == "failed":
         return f"failed: {order[0]['reason']}"
     looked = [row for row in untested if LOOKED in row["reason"]]

@@ -183,7 +183,7 @@ def idle_lines(rows: Sequence[Row]) -> list[str]:
 def finding(rows: Sequence[Row]) -> str:
     """Say in a line what an attack on a scenario leaks."""
     leaking = sorted((row for row in rows if verdict_of(row) == LEAK), key=lambda row: row["advantage"])
-    leaks = {row["metric"]: row for row in leaking}  # of outputs the strongest of several attacks
+    leaks = {kind_of(row["metric"]): row for row in leaking}  # of outputs the strongest of several attacks
     if leaks.keys() - IN_OPEN and next(iter(leaks.values()))["weighting"] == "observed-only":
         leaks = {metric: row for metric, row in leaks.items() if metric not in IN_OPEN}
     if answered := leaks.get(ANSWERED):
@@ -195,7 +195,9 @@ def finding(rows: Sequence[Row]) -> str:
         return ""
     row = next(iter(claims.values()))
     said = ", ".join(
-        f"{name} {_percent(row['value'])} (guess {_percent(row['baseline'])})" for name, row in claims.items()
+        f"{name}{of_what(row) * (name == NAMES[INFERRED])} {_percent(row['value'])} "
+        f"(guess {_percent(row['baseline'])})"
+        for name, row in claims.items()
     )
     return f"{scenario_of(row)}, {row['attack']}: {LEAK} of {said}; {_clients(row)}"
 

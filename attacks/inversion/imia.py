@@ -186,7 +186,7 @@ class IMIA:
         factors, of_server = view.manifest.factors, told.round[told.sender < 0]
         wanted = -(-sum((n_in + 1) * n_out for n_in, n_out in layer_sizes(factors, layers)) // factors)
         sent = int((of_server == of_server[:1]).sum())
-        return "" if sent == wanted else OTHER_NETWORK.format(layers, wanted, sent)
+        return "" if sent == wanted else OTHER_NETWORK.format(layers, wanted, sent) if sent else UNDECLARED
 
     def _block(
         self,

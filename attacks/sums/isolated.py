@@ -75,7 +75,8 @@ def plan_of(view: View) -> list[Target]:
 
 def targets_of(view: View) -> Int[np.ndarray, " clients"]:
     """The clients who are read in the rounds of a view."""
-    return np.unique([one.client for one in plan_of(view) if one.round in view.broadcasts])
+    read = [one.client for one in plan_of(view) if one.round in view.broadcasts]
+    return np.unique(np.array(read, np.int64))
 
 
 def _alone(messages: Messages) -> Int[np.ndarray, " clients"]:

@@ -132,11 +132,12 @@ def audit(
             "here, then factorleak audit --transcript RUN --advise"
         )
     from audit.accounts import accounts_of
-    from audit.cli.gate import OF_ATTACKS, Vocabulary
+    from audit.cli.gate import BOUND, OF_ATTACKS, Vocabulary
     from audit.experiments import auditing
     from audit.experiments.outputs import ADVERSARY as OUTPUTS
     from audit.experiments.outputs import ATTACKS as OUTPUT_ATTACKS
     from audit.experiments.trials import ADVERSARY as SUMS
+    from audit.experiments.trials import ATTACK as TRIED
     from audit.factories import make_defenses
 
     rounds = ",".join(map(str, plan.rounds))
@@ -146,14 +147,22 @@ def audit(
         "update": plan.updates,
         "weighting": plan.weightings,
         "scenario": [f"{update}/{weighting}" for update, weighting in plan.scenarios],
-        "attack": (*plan.attacks, *(OUTPUT_ATTACKS if plan.outputs else ())),
+        "attack": (
+            *plan.attacks,
+            *(OUTPUT_ATTACKS if plan.outputs else ()),
+            *((TRIED,) if plan.trials else ()),
+        ),
         "adversary": (
             plan.adversary,
             *((OUTPUTS,) if plan.outputs else ()),
             *((SUMS,) if plan.trials else ()),
         ),
     }
-    build = build_of(fail_on, Vocabulary(values=OF_ATTACKS, columns=columns), against, junit, allow_open)
+    words: tuple[str, ...] = ("leak",)
+    values: tuple[str, ...] = OF_ATTACKS
+    if plan.trials:
+        words, values = ("leak", "refuted"), (*OF_ATTACKS, BOUND)
+    build = build_of(fail_on, Vocabulary(words, values, columns), against, junit, allow_open)
     if output.estimate:
         _show_estimate(output, plan, output.load(plan.data, item_components, community, plan.seed))
         return
@@ -296,6 +305,8 @@ def _show_estimate(output: Output, plan: Audit, ratings: Ratings) -> None:
     output.show(expected(plan.attacks, sizes, plan.sample))
     if plan.outputs:
         output.show(f"It counts neither training {plan.outputs} models nor attacking their outputs: minutes.")
+    if plan.trials:
+        output.show(f"It does not count {2 * plan.trials} trainings of few clients: seconds to minutes.")
 
 
 @contextmanager

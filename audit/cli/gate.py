@@ -297,7 +297,8 @@ def _not_measured(condition: Condition, rows: Sequence[Mapping[str, Any]]) -> li
 
 def _is_evidence(condition: Condition, row: Mapping[str, Any]) -> bool:
     """Rows that could answer: of attacks that are more than guesses, or of the metric itself."""
-    if condition.metric and not _scored(condition.metric):
+    own = condition.metric and not _scored(condition.metric)
+    if own or row["metric"] == BOUND:  # of a claim, which no other condition speaks of
         return row["metric"] == condition.metric
     return isinstance(row.get("attack"), str) and not is_guess(row["attack"])
 

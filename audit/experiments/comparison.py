@@ -285,7 +285,7 @@ def _quality(task: Asked, ratings: Ratings) -> list[Row]:
     chosen = case("existing", as_read(victim, ratings), task.seed)
     defenses = make_defenses(standing_in(task.defense) or "none")
     run = trained(victim, chosen, rounds=plan.trained, defenses=defenses, seed=task.seed)
-    reading, *others = readings_of(victim)
+    reading, implicit = readings_of(victim)[0], victim.capabilities.implicit
     found, guess, tied = (
         every[reading]
         for every in (ranked(run, chosen), popular(chosen, task.seed), constant(chosen, task.seed))
@@ -296,7 +296,7 @@ def _quality(task: Asked, ratings: Ratings) -> list[Row]:
     ]
     numbers.append((TIED, tied.ndcg, guess.ndcg, "popularity"))
     reasons = {}
-    if others:
+    if not implicit:
         own, mean = errors(run, chosen.train, chosen.test)
         numbers.append((ERROR, own, mean, "training mean"))
         reasons = {ERROR: why_poor(own, mean, victim.capabilities.centralised)}
@@ -309,7 +309,7 @@ def _quality(task: Asked, ratings: Ratings) -> list[Row]:
             baseline=beside,
             baseline_name=name,
             status="ran",
-            reason=reasons.get(metric, "" if others else OF_ALL),
+            reason=reasons.get(metric, OF_ALL if implicit else ""),
         )
         for metric, value, beside, name in numbers
     ]

@@ -38,7 +38,8 @@ from victims.common.seeds import Purpose, generator
 from victims.data.ratings import Ratings
 from victims.data.subsets import of_users, without
 from victims.protocols.base import Predictor
-from victims.training import start
+from victims.training import as_read, start
+from victims.transcript.manifest import AGREEMENTS
 
 ADVERSARY, EPSILON = "outputs", "membership_epsilon"
 SEES = "no message: what the trained recommender predicts and lists; knows the population's other ratings"
@@ -107,7 +108,9 @@ def _of_ratings(task: Membership, ratings: Ratings, say: Say) -> Models:
         member.append(coin)
         value.append(predictor.pairs(ratings.users, ratings.items))
         listed.append(_on_lists(predictor, ratings, coin))
-    return Models(ratings.users, np.array(member), np.array(value), ratings.values, np.array(listed))
+    implicit = task.source.make().capabilities.implicit
+    towards = np.full(ratings.n_ratings, np.inf) if implicit else ratings.values
+    return Models(ratings.users, np.array(member), np.array(value), towards, np.array(listed))
 
 
 def _on_lists(
@@ -172,7 +175,8 @@ def limits_of(task: Membership, ratings: Ratings) -> dict[str, float]:
     Dong, Roth and Su 2019, arXiv:1905.02383, Theorem 2.7 and Definition 2.6.
     """
     source, rounds = task.source, max(task.source.rounds) + 1
-    made, victim = make_defenses("+".join(source.defenses) or "none"), source.make()
+    every, victim = make_defenses("+".join(source.defenses) or "none"), source.make()
+    made = [one for one in every if one.name not in AGREEMENTS]
     mu = made[0].most_told(rounds) if len(made) == 1 and isinstance(made[0], CentralNoise) else np.nan
     if task.about != "user" or np.isnan(mu) or getattr(victim, "participation", 1.0) < 1:
         return {}
@@ -186,7 +190,8 @@ def limits_of(task: Membership, ratings: Ratings) -> dict[str, float]:
 def rows_of(task: Membership, models: Models, limits: Mapping[str, float]) -> Iterator[Row]:
     """Score each attack on all models together; of the first one also a lower bound of epsilon."""
     client, member, value = models.client, models.member, models.value
-    near = value if task.about == "user" else -np.abs(value - models.towards)
+    upwards = np.isinf(models.towards)
+    near = np.where(upwards, value, -np.abs(value - np.where(upwards, 0.0, models.towards)))
     scores = {
         "lira": likelihood_ratios(value, member),
         "lira-offline": offline_ratios(value, member, models.towards),
@@ -216,7 +221,7 @@ def rows_of(task: Membership, models: Models, limits: Mapping[str, float]) -> It
 
 
 def _measure(cell: Cell[Membership], ratings: Ratings, say: Say) -> list[Row]:
-    begin = time.perf_counter()
+    begin, ratings = time.perf_counter(), as_read(cell.task.source.make(), ratings)
     train = _of_ratings if cell.task.about == "rating" else _of_users
     try:
         with threadpool_limits(1, user_api="blas"):  # small matrices: a second thread waits busily

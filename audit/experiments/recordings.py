@@ -73,8 +73,8 @@ def _chosen(victim: Victim, ratings: Ratings, users: int | None, seed: int) -> n
     n_users = ratings.n_users
     if users is None or users >= n_users:
         return None
-    if isinstance(victim, ActiveServer):
-        return victim.targeted(ratings)[0][:users]
+    if isinstance(victim, ActiveServer) and (targets := victim.targeted(ratings)[0]).size:
+        return targets[:users]
     return generator(seed, Purpose.RECORDED_CLIENTS).choice(n_users, users, replace=False)
 
 

@@ -27,8 +27,9 @@ from victims.common.errors import InputError
 from victims.data.ratings import Ratings
 from victims.data.subsets import of_users
 from victims.training import obstacle
+from victims.transcript.manifest import AGREEMENTS
 
-ADVERSARY = "sums"
+ADVERSARY, ATTACK = "sums", "neighbours"
 MOST_CLIENTS = 60
 
 
@@ -45,17 +46,19 @@ class Trials:
         """Columns that all rows have in common."""
         rounds = max(self.source.rounds) + 1
         return {**self.source.columns, "data": self.data, "adversary": ADVERSARY, "rounds": rounds,
-                "seed": self.source.seed, "attack": "neighbours"}  # fmt: skip
+                "seed": self.source.seed, "attack": ATTACK}  # fmt: skip
 
 
 def central(defenses: tuple[str, ...]) -> CentralNoise:
     """The one defense whose guarantee is tried."""
-    made = make_defenses("+".join(defenses) or "none")
+    made = [one for one in make_defenses("+".join(defenses) or "none") if one.name not in AGREEMENTS]
     if len(made) != 1 or not isinstance(made[0], CentralNoise):
         raise InputError(
             "trials of an audit need one defense, dp-fedavg or dp-ftrl, whose guarantee is of whole clients, "
             f"got {'+'.join(defenses) or 'none'}; name it, or leave trials out"
         )
+    if not made[0].noise:
+        raise InputError("trials of an audit need noise on the sums, got noise=0; set noise of the defense")
     return made[0]
 
 

@@ -235,7 +235,8 @@ METRICS = (
     ),
     Metric(
         "users_fully_recovered", "share of clients", users_fully_recovered, baselines.users_fully_recovered,
-        WHOLE, binary=True, of_attributes=True, defined=_more_than_lists,
+        WHOLE, binary=True, of_attributes=True,
+        defined=lambda manifest: manifest.n_attributes > 0 or _more_than_lists(manifest),
     ),
     Metric("factor_cosine", "cosine", factor_cosine, baselines.factor_cosine, ()),
     Metric(

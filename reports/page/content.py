@@ -179,7 +179,7 @@ PLACE = frozenset({
     "status",
 })  # fmt: skip
 EMPTY = ("", "-")
-IDLE = (NOT_NEEDED, "not applicable")
+NOT_RUN = (NOT_NEEDED, "not applicable")
 
 
 def without_repetition(table: Table) -> Table:
@@ -197,7 +197,7 @@ def results_table(rows: Sequence[Row]) -> Table:
     """What each attack answered, without the guesses and those that did not run (``silent_table``)."""
     lines = []
     for row in rows:
-        if not (row["metric"] in SHOWN or is_inferred(row)) or is_guess(row) or row["status"] in IDLE:
+        if not (row["metric"] in SHOWN or is_inferred(row)) or is_guess(row) or row["status"] in NOT_RUN:
             continue
         shown = numbers_of(row)
         lines.append(

@@ -46,6 +46,7 @@ DONE = {  # what is right, out of a hundred
     MEMBERSHIP[0]: "tells a rating that was trained on from another in {found} of 100 pairs",
     MEMBERSHIP[1]: "tells a user who took part from another in {found} of 100 pairs",
     INFERRED: "tells {what} of {found} of 100 clients right",
+    "inferred_auc": "tells {what} of one client from another's in {found} of 100 pairs",
     COMMUNITY: "is right of {found} of 100 of those whom it says share an interest",
     "link_precision": "is right in {found} of 100 pairs of rows that it says one client sent",
     ANSWERED: "claims to know the ratings of {found} of 100 clients",
@@ -75,8 +76,11 @@ def summary_of(systems: Sequence[System], facts: Mapping[str, str], bounds: Sequ
         facts.get("started, ended", "")[:10],
     ]
     said = " · ".join(filter(None, about))
-    refuted = sum(row["verdict"] == "CLAIM REFUTED" for row in bounds)
-    claims = f"{refuted} of {len(bounds)} claims of an epsilon are refuted" if bounds else ""
+    verdicts = [row["verdict"] for row in bounds]
+    refuted, held = verdicts.count("CLAIM REFUTED"), verdicts.count("not refuted")
+    claims = f"{refuted} of {refuted + held} claims of an epsilon are refuted" if bounds else ""
+    if untried := len(bounds) - refuted - held:
+        claims += f"; {untried} not tested, or nothing is claimed"
     if not attacked:
         words = "No attack was run: usefulness and cost say nothing about what leaks."
         return Summary("", said, words, (("Claims", claims),) if claims else ())
@@ -128,7 +132,9 @@ def _sentence(seen: AdversaryView, leak: Leak, system: System) -> str:
     if row["verdict"] != LEAK:
         return "No attack that ran recovered more than a guess does."
     found, guess = (f"{100 * row[name]:.0f}" for name in ("value", "baseline"))
-    done = DONE[kind_of(str(row["metric"]))].format(found=found, what=of_what(row, "{}"))
+    metric = str(row["metric"])
+    name = metric.partition("/")[0] if kind_of(metric) == INFERRED else metric
+    done = DONE[name].format(found=found, what=of_what(row, "{}"))
     where = "and on permuted rows those of" if row["metric"] == ANSWERED else "where a guess gets"
     who = called(seen.adversary)
     return f"{who[0].upper()}{who[1:]} {done}, {where} {guess}." + (f" {NAMED}" if named else "")
@@ -239,7 +245,7 @@ def what_to_do(attacked: Sequence[System], system: System, command: str) -> str:
     if "--transcript" in command:
         recording = shlex.quote(str(row["data"]))
         return f"Try defenses on these uploads: factorleak audit --transcript {recording} --advise"
-    if system.worst is not None and system.worst.kind in (KINDS[name] for name in MEMBERSHIP):
+    if system.worst is not None and system.worst.kind == KINDS[MEMBERSHIP[1]]:
         return (
             "Noise on sums of clipped uploads bounds what outputs tell of a user; `factorleak list defenses "
             "dp-fedavg` has its options, and the command below measures it with --defense."

@@ -183,6 +183,13 @@ def test_defenses_that_act_client_by_client_may_come_before():
     assert epsilons("top-k+laplace:scale=1+dp-fedavg")[:-1] == epsilons("dp-fedavg")[:-1]
 
 
+@pytest.mark.parametrize("text", ["compare-hashes+{}", "{}+compare-hashes"])
+def test_what_leaves_rows_leaves_the_proof(text):
+    (beside,) = (one for one in make_defenses(text.format(TEXTS[0])) if one.name == "dp-fedavg")
+    place = make_defenses(text.format(TEXTS[0])).index(beside)
+    assert stated(text.format(TEXTS[0]), of=place).lines[0] == stated(TEXTS[0]).lines[0]
+
+
 def test_one_defense_draws_the_noise_of_sums():
     with pytest.raises(InputError, match="must be one, got dp-fedavg, dp-ftrl"):
         start(make_victim("fedmf", {}), RATINGS, make_defenses("dp-fedavg+dp-ftrl"), 0)

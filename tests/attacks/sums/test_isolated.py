@@ -191,3 +191,16 @@ def test_an_audit_names_the_active_server_and_its_budget(tmp_path):
     (budget,) = found.budgets
     assert "8 clients are targeted, in 2 rounds from round 4 on" in budget
     assert "they are sent zeros" in budget
+
+
+def test_without_targets_anybody_is_recorded(tmp_path):
+    """Every item of these is rated twice: nobody is after anybody, and the reason says so."""
+    plan = settled(
+        Audit(
+            victim="fedmvmf", updates=("semi-als",), weightings=("observed-only",), users=3, rounds=(0, 1),
+            adversary="active-server:manipulation=canary,first=1", attacks=("isolated",),
+        )
+    )  # fmt: skip
+    two = generate(Synthetic(users=8, items=3, ratings_per_user=3.0, single=0.0))
+    (row, *_) = audit(plan, lambda: two, tmp_path).rows
+    assert row["status"] != "failed", row["reason"]

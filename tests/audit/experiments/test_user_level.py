@@ -12,6 +12,7 @@ from audit.accounts import accounts_of
 from audit.experiments.user_level import Trial, bound_of, craft
 from audit.factories import make_defense, make_victim
 from audit.scoring.lower_bounds import from_repetitions
+from audit.shell.exits import Exit
 from reports.words import in_words
 from victims.common.errors import InputError
 from victims.data.synthetic import Synthetic, generate
@@ -88,3 +89,25 @@ def test_an_audit_has_the_bound_beside_the_proof():
     assert "of one client's rows the sums prove epsilon >= " in " ".join(in_words(rows.to_dict("records")))
     with pytest.raises(InputError, match="trials of an audit need one defense, dp-fedavg or dp-ftrl"):
         fl.audit(RATINGS, defenses="laplace", trials=20, **options)
+    with pytest.raises(InputError, match="need noise on the sums, got noise=0"):
+        fl.audit(RATINGS, defenses="dp-fedavg:noise=0", trials=20, **options)
+
+
+def test_a_gate_speaks_of_trials_where_it_says_so(run, tmp_path):
+    words = [
+        "--data",
+        "synthetic:users=12,items=10,ratings_per_user=4",
+        "--victim",
+        "fedmf",
+        "--attack",
+        "undeclared",
+    ]
+    words += ["--defense", FEDAVG, "--trials", "20", "--rounds", "0,1", "--allow-open", "--out", tmp_path]
+    with_leak, without = (
+        ["--fail-on", "leak"],
+        ["--fail-on", "refuted", "--fail-on", "empirical_epsilon.value>9"],
+    )
+    code, _, said = run("audit", *words, *without)
+    assert code == Exit.DONE, said
+    assert run("audit", *words, "--fail-on", "empirical_epsilon.value<9")[0] == Exit.CROSSED
+    assert "sums" not in run("audit", *words, *with_leak)[2]

@@ -14,6 +14,7 @@ from reports.page.frontier import frontier, frontier_frame
 from reports.page.render import as_html, as_markdown, write_page
 from reports.page.summary import summary_of
 from reports.page.systems import systems_of
+from reports.verdicts import UNASKED
 from reports.words import worse_than_mean
 from tests.reports.rows import ran
 
@@ -159,15 +160,22 @@ def test_outputs_and_what_is_inferred_have_columns_of_their_own():
     made = page([silent, told, inferred, named])
     assert made.kinds == ("membership of ratings", "inferred attributes", "rated set")
     by = {adversary: leaks for _, adversary, leaks in made.readings}
-    assert by["server"][0].rest == "no attack reads it"
+    assert by["server"][0].rest == UNASKED
     assert by["server"][1].rest.endswith("gender from ratings")
     assert by["server"][1].risk == "inference"
-    assert [one.rest for one in by["outputs"]][1:] == ["no attack reads it"] * 2
+    assert [one.rest for one in by["outputs"]][1:] == [UNASKED] * 2
     assert [chart.name for chart in made.charts] == ["leakage"]
     assert any("uploads name the items" in words for words in made.charts[0].hovers["leakage-2"])
-    assert "dp-fedavg" in dict(page([told]).summary.facts)["What to do"]
+    assert "dp-fedavg" not in dict(page([told]).summary.facts)["What to do"]
+    whole = told | {"metric": "user_membership_auc"}
+    assert "dp-fedavg" in dict(page([whole]).summary.facts)["What to do"]
     words = page([inferred]).summary.sentence
     assert words.startswith("The server tells gender from ratings of 81 of 100 clients right")
+    area = inferred | {"metric": "inferred_auc/gender/ratings"}
+    assert "from another's in 81 of 100 pairs" in page([area]).summary.sentence
+    failed = untested("laplace", "server", status="failed", reason="it diverged")
+    ((_, _, (silent, *_)),) = (one for one in page([inferred, failed]).readings if "laplace" in one[0].name)
+    assert (silent.verdict, silent.rest) == ("NOT TESTED", "failed: it diverged")
 
 
 def test_who_sent_what_is_linkability():
@@ -258,6 +266,14 @@ def test_what_nobody_attacked_is_counted_apart():
     assert "client:3 reads ratings" in made.systems[1].sentence
     assert "the client:3" not in made.systems[1].sentence
     assert len(made.measured.rows) == 1
+
+
+def test_claims_that_were_not_tried_are_none_that_hold():
+    def bound(verdict):
+        return leak(adversary="sums", verdict=verdict) | {"metric": "empirical_epsilon"}
+
+    facts = dict(page([leak(), bound("not refuted"), bound("")]).summary.facts)
+    assert facts["Claims"] == "0 of 1 claims of an epsilon are refuted; 1 not tested, or nothing is claimed"
 
 
 def test_refuted_claims_are_said_and_no_adversary():
