@@ -401,7 +401,7 @@ def leak_of(rows: Sequence[Row], metric: str) -> Leak:
 def leak_cell(leak: Leak) -> str:
     """Put a leak in words: its number, the guess, the interval, the verdict and the attack."""
     if leak.row is None:
-        return IN_OPEN if leak.in_open else f"{NOT_TESTED}\n{leak.why}"
+        return IN_OPEN if leak.in_open else leak.why if leak.why == UNASKED else f"{NOT_TESTED}\n{leak.why}"
     row = leak.row
     return (
         f"{number(row['value'])} ({number(row['baseline'])})\n"
@@ -416,7 +416,7 @@ def worst_cell(leaks: Sequence[Leak]) -> str:
     if found is None or found.row is None:
         return NOT_TESTED
     words = f"{number(found.row['advantage'], 2)} {found.kind}"
-    untested = [leak.kind for leak in leaks if leak.row is None and not leak.in_open]
+    untested = [one.kind for one in leaks if one.row is None and not one.in_open and one.why != UNASKED]
     return words + (f"\nuntested: {', '.join(untested)}" if untested else "")
 
 

@@ -30,6 +30,7 @@ from reports.verdicts import (
     NOT_TESTED,
     OPEN,
     OUTPUTS,
+    UNASKED,
     Row,
     System,
     best,
@@ -230,6 +231,7 @@ def leakage(systems: Sequence[System]) -> Chart | None:
         for system in systems
         for seen in system.adversaries
         for leak in seen.leaks
+        if leak.why != UNASKED
     ]
     frame = pd.DataFrame(lines, columns=list(COLUMNS))
     many = frame.adversary.nunique() > 1
@@ -241,7 +243,7 @@ def leakage(systems: Sequence[System]) -> Chart | None:
     )
     if (frame.about != "").any():
         caption += " Under a mark stands what it is about, where its panel does not say that."
-    titles = {kind: kind for kind in dict.fromkeys(frame.metric)}
+    titles = {leak.kind: leak.kind for one in systems for seen in one.adversaries for leak in seen.leaks}
     return _dot_chart("leakage", "Who reads what", caption, frame, titles, systems)
 
 
