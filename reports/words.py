@@ -257,7 +257,12 @@ def _of_scenario(rows: Sequence[Row], listed: bool) -> str:
         named.append("rated_set_auc")
     claims = ", ".join(filter(None, (_claim(metrics.get(name)) for name in named)))
     clients = _clients(next(row for row in metrics.values() if tested(row)))
-    unread = "" if any(_best(rows, metric) for metric in OF_RATINGS) else f"; ratings: {_untested(rows)}"
+    guessed = any(is_guess(row) and row["status"] == "ran" for row in rows)
+    asked = not guessed or any(
+        row["metric"] in OF_RATINGS for row in rows
+    )  # of implicit feedback they are not
+    read = any(_best(rows, metric) for metric in OF_RATINGS)
+    unread = f"; ratings: {_untested(rows)}" if asked and not read else ""
     return f"{called(rows[0]['adversary'])} reads, with {best}, {claims}{rated}{unread} ({clients})."
 
 

@@ -15,7 +15,7 @@ from reports.page.render import as_html, as_markdown, write_page
 from reports.page.summary import summary_of
 from reports.page.systems import systems_of
 from reports.verdicts import UNASKED
-from reports.words import worse_than_mean
+from reports.words import in_words, worse_than_mean
 from tests.reports.rows import ran
 
 SEES = {"server": "receives every client's upload", "client:N": "a client, by name or number"}
@@ -176,6 +176,15 @@ def test_outputs_and_what_is_inferred_have_columns_of_their_own():
     failed = untested("laplace", "server", status="failed", reason="it diverged")
     ((_, _, (silent, *_)),) = (one for one in page([inferred, failed]).readings if "laplace" in one[0].name)
     assert (silent.verdict, silent.rest) == ("NOT TESTED", "failed: it diverged")
+
+
+def test_ratings_of_implicit_feedback_are_not_missed():
+    """All are 1, so that nobody is asked for them: even the guess has no row about them."""
+    lists = leak(attack="rated-set", weighting="observed-only") | {"metric": "rated_set_auc"}
+    guess = lists | {"attack": "guess-majority", "verdict": ""}
+    assert "ratings: NOT TESTED" not in in_words([lists, guess], listed=False)[0]
+    stars = guess | {"metric": "rated_rating_accuracy"}
+    assert "ratings: NOT TESTED" in in_words([lists, guess, stars], listed=False)[0]
 
 
 def test_who_sent_what_is_linkability():

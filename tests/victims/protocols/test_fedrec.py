@@ -186,5 +186,7 @@ def test_stars_are_interactions(tmp_path: Path):
     assert "rmse" not in of.index
     assert of.loc["ndcg_at_10", "value"] < 0.9
     assert of.loc["ndcg_at_10", "reason"].startswith("among all items")
+    asked = fl.audit(stars, victim="fedrec", factors=4, attacks="guess-majority", rounds=[0])
+    assert "rated_rating_accuracy" not in set(asked["metric"])
     with pytest.raises(InputError, match="hidden_layers of fedrec must be at most 2 where factors is 3"):
         make_victim("fedrec", {"factors": 3, "hidden_layers": 3})
