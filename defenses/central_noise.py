@@ -152,7 +152,7 @@ class CentralNoise(Defense):
         title = f"Privacy account of {self.name}, {setting.text}"
         if why := _gap(self, setting):
             return Account(title, unproved=f"nothing is proved: {why}", not_hidden=REPEATED[1:])
-        delta = ratings.n_users**-1.1 if self.delta is None else self.delta
+        delta = self.delta_of(ratings.n_users)
         share = float(setting.options.get("participation", 1.0))
         watched = _watched(self, setting.n_rounds, delta)
         how = "all clients in each" if self.epoch == 1 else f"each client once in every {self.epoch}"
@@ -171,6 +171,10 @@ class CentralNoise(Defense):
         nothing, why = float("nan"), "it sees each upload clipped, and without noise"
         lines.append(Line("one client; the server or whoever sees uploads", nothing, nothing, delta, why))
         return Account(title, tuple(lines), claims=(NEIGHBOURS, ASSUMED, NOT_COUNTED))
+
+    def delta_of(self, n_users: int) -> float:
+        """At which epsilon is stated."""
+        return n_users**-1.1 if self.delta is None else self.delta
 
     def most_told(self, rounds: int) -> float:
         """How many standard deviations apart all sums with one client and without are.

@@ -396,7 +396,10 @@ def against_strength(rows: Sequence[Row], kind: str, texts: Sequence[str], defen
         ]
         if kind != ANSWERED:
             handles.append(Line2D([], [], color="0.4", **SHARE, label="clients answered"))
-        if any(np.isfinite(_float(row["ceiling"])) for row in rows if row["metric"] == kind):
+        limited = {
+            row["defense"] for row in rows if row["metric"] == kind and np.isfinite(_float(row["ceiling"]))
+        }
+        if len(limited) > 1:  # a line has two ends
             handles.append(Line2D([], [], color="0.4", **CEILING, label="ceiling"))
         marks: Any = {"color": "0.4", "linestyle": "", "marker": "o", "markerfacecolor": "white"}
         handles.append(Line2D([], [], **BASELINE, label="best guess"))

@@ -220,7 +220,10 @@ def in_words(rows: Sequence[Row], *, listed: bool = True) -> list[str]:
 
 def _of_trials(rows: Sequence[Row]) -> str:
     """What telling trainings with a client and without apart shows of what is proved."""
-    (row,) = rows
+    return " ".join(map(_of_trial, rows))
+
+
+def _of_trial(row: Row) -> str:
     if row["status"] != "ran":
         return f"{NOT_TESTED}: trials: {row['reason']}."
     proved = "nothing" if number(row["baseline"]) == "inf" else f"epsilon <= {number(row['baseline'])}"

@@ -76,17 +76,19 @@ def _measure(cell: Cell[Trials], ratings: Ratings, say: Say) -> list[Row]:
     task, begin = cell.task, time.perf_counter()
     source, rounds = task.source, max(task.source.rounds) + 1
     victim, defense = source.make(), central(source.defenses)
-    say(f"{source.scenario}: {2 * task.runs} trainings with a client and without")
     told = accounts_of(source.victim, [victim], [defense], ratings, n_rounds=rounds, seed=source.seed)
     account = told[0].accounts[0]
     line = account.lines[0] if account.lines else None
-    delta = ratings.n_users**-1.1 if line is None else line.delta
+    delta = defense.delta_of(ratings.n_users)
     claim = np.inf if line is None else line.at_delta
     few = craft(of_users(ratings, np.arange(min(ratings.n_users, MOST_CLIENTS))), 0)
+
+    def report(done: int, total: int) -> None:
+        say(f"{source.scenario}: training {done + 1:,} of {total:,}, with a client or without")
+
+    trial = Trial(victim, few, 0, defense, defense, rounds)
     try:
-        bound = bound_of(
-            Trial(victim, few, 0, defense, defense, rounds), runs=task.runs, delta=delta, seed=source.seed
-        )
+        bound = bound_of(trial, runs=task.runs, delta=delta, seed=source.seed, progress=report)
     except InputError as error:
         return _failed(task, error)
     return [

@@ -13,7 +13,7 @@ whole norm.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -130,7 +130,13 @@ def _flat(arrived: Received) -> Float[np.ndarray, " sums"]:
 
 
 def bound_of(
-    trial: Trial, *, runs: int, delta: float, seed: int = 0, confidence: float = CONFIDENCE
+    trial: Trial,
+    *,
+    runs: int,
+    delta: float,
+    seed: int = 0,
+    confidence: float = CONFIDENCE,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Bound:
     """A lower bound of epsilon at delta, from as many runs in each of both worlds."""
     if getattr(trial.victim, "participation", 1.0) < 1:
@@ -138,5 +144,8 @@ def bound_of(
             "participation of a victim must be 1 where epsilon is bounded, for the adversary is not told who "
             "of a fixed number took part; got less; use sampling of dp-fedavg"
         )
-    scores = np.array([score_run(trial, run % 2 == 0, seed + run) for run in range(2 * runs)])
+    scores = np.empty(2 * runs)
+    for run in range(2 * runs):
+        progress(run, 2 * runs)
+        scores[run] = score_run(trial, run % 2 == 0, seed + run)
     return from_repetitions(scores[::2], scores[1::2], confidence, delta)
